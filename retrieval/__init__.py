@@ -1,0 +1,1 @@
+"""The retrieval engine: a video in, candidate pairs out."""

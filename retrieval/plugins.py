@@ -1,0 +1,72 @@
+"""Localizers and poolers found by name through entry points, so the engine imports no plugin.
+
+In: a name such as "tn". Out: an object with the protocol below.
+Called by the engine, the tasks and the command line; third parties add names in their own package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retrieval.errors import UnknownPlugin
+from retrieval.records import Segment
+
+Array = NDArray[np.float32]
+
+
+@runtime_checkable
+class Localizer(Protocol):
+    """Finds every copied segment between a query and its candidate references.
+
+    Arrays are (frames, 256), one frame a second. `fingerprint` names the method, its weights and
+    every parameter that can change a result; it is part of a pair's unique key.
+    """
+
+    name: str
+    fingerprint: str
+
+    def localize(self, query: Array, reference: Array) -> list[Segment]: ...
+
+    def localize_many(self, query: Array, references: Sequence[Array]) -> list[list[Segment]]: ...
+
+
+@runtime_checkable
+class Pooler(Protocol):
+    """Turns a video's descriptors into the vectors that the index holds."""
+
+    name: str
+    fingerprint: str
+
+    def pool(self, descriptors: Array, low_information: NDArray[np.bool_] | None = None) -> Array:
+        """(frames, 256) to (vectors, 256) of unit length, ordered in time."""
+        ...
+
+
+def _load(group: str, kind: str, name: str, **arguments: Any) -> Any:
+    found = {point.name: point for point in entry_points(group=group)}
+    if name not in found:
+        known = ", ".join(sorted(found)) or "none (is the package installed?)"
+        raise UnknownPlugin(f"no {kind} is called {name!r}; installed: {known}")
+    return found[name].load()(**arguments)
+
+
+def load_localizer(name: str, weights: str | Path | None = None, **parameters: Any) -> Localizer:
+    """The localizer of that name; `weights` for those that learn, `parameters` for the rest."""
+    arguments = dict(parameters) if weights is None else {"weights": weights, **parameters}
+    localizer: Localizer = _load("retrieval.localizers", "localizer", name, **arguments)
+    return localizer
+
+
+def load_pooler(name: str, **parameters: Any) -> Pooler:
+    pooler: Pooler = _load("retrieval.poolers", "pooler", name, **parameters)
+    return pooler
+
+
+def localizer_names() -> list[str]:
+    return sorted(point.name for point in entry_points(group="retrieval.localizers"))

@@ -1,0 +1,143 @@
+"""Every setting, its default, and where its value came from. The only reader of VCL_* variables.
+
+In: the environment. Out: a frozen `Settings`.
+Called once per process by the edges (command line, tasks, tests); pure code takes plain arguments.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from retrieval.errors import BadSetting
+
+
+def _setting(
+    default: Any, meaning: str, low: float | None = None, high: float | None = None
+) -> Any:
+    return field(default=default, metadata={"meaning": meaning, "low": low, "high": high})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One field a variable: `top_k` is read from VCL_TOP_K."""
+
+    home: Path = _setting(
+        Path("~/.vcl"), "folder of the embedded services, the store and the index"
+    )
+    database_url: str = _setting("", "PostgreSQL to use instead of the embedded one")
+    broker_url: str = _setting("", "Redis or Valkey to use instead of the embedded one")
+    device: str = _setting("auto", "auto, cpu, cuda or cuda:N")
+    descriptor: str = _setting("lite0", "frame descriptor")
+    pooler: str = _setting("mean", "how descriptors become index vectors")
+    localizer: str = _setting("tn", "method that finds the segments of a pair")
+    weights: str = _setting(
+        "", "weights file of the localizer; empty means the one shipped with it"
+    )
+    top_k: int = _setting(20, "candidate references compared per query", 1, 10_000)
+    min_candidate_score: float = _setting(0.0, "candidates below this score are left out", -1, 1)
+    min_claim_score: float = _setting(0.3, "a segment below this score raises no claim", 0, 1)
+    min_claim_seconds: float = _setting(3.0, "a segment shorter than this raises no claim", 0)
+    decode_timeout: float = _setting(600.0, "seconds after which decoding one video is given up", 1)
+    max_frames: int = _setting(36_000, "frames kept of one video (10 hours at one a second)", 1)
+    batch_frames: int = _setting(20_000, "reference frames localized in one batch", 1)
+    lease_seconds: float = _setting(
+        60.0, "how long a worker may hold a pair without a sign of life", 1
+    )
+    max_attempts: int = _setting(3, "tries before a pair is quarantined", 1, 100)
+    sweep_seconds: float = _setting(10.0, "pause between two sweeps for lost work", 0.5)
+    service_timeout: float = _setting(60.0, "seconds to wait for PostgreSQL and the broker", 1)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "home", Path(self.home).expanduser().absolute())
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
+            raise BadSetting(f"VCL_DEVICE is {self.device!r}; use auto, cpu, cuda or cuda:N")
+        for each in fields(self):
+            low, high = each.metadata["low"], each.metadata["high"]
+            value = getattr(self, each.name)
+            if (low is not None and value < low) or (high is not None and value > high):
+                limits = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
+                raise BadSetting(f"{variable(each.name)} is {value}; it must be {limits}")
+
+    @property
+    def store_dir(self) -> Path:
+        return self.home / "store"
+
+    @property
+    def index_dir(self) -> Path:
+        return self.home / "index"
+
+    @property
+    def log_dir(self) -> Path:
+        return self.home / "logs"
+
+    @cached_property
+    def localize_digest(self) -> str:
+        """Names the settings that can change a pair's segments; part of the pair's unique key."""
+        facts = {"localizer": self.localizer, "weights": self.weights}
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def variable(name: str) -> str:
+    return f"VCL_{name.upper()}"
+
+
+def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
+    """Defaults, overlaid by VCL_* variables; a variable nobody knows is an error, not a silence."""
+    environment = os.environ if environment is None else environment
+    known = {variable(each.name): each for each in fields(Settings)}
+    values: dict[str, Any] = {}
+    for key, text in environment.items():
+        if not key.startswith("VCL_"):
+            continue
+        if key not in known:
+            raise BadSetting(f"{key} is not a setting; `vcl config` lists those that exist")
+        if text == "":
+            continue
+        values[known[key].name] = _parse(key, text, known[key].default)
+    return Settings(**values)
+
+
+def describe_settings(settings: Settings) -> list[dict[str, Any]]:
+    """One row a field, for `vcl config`; passwords in URLs are masked."""
+    return [
+        {
+            "setting": each.name,
+            "value": mask_password(str(getattr(settings, each.name))),
+            "source": variable(each.name) if os.environ.get(variable(each.name)) else "default",
+            "meaning": each.metadata["meaning"],
+        }
+        for each in fields(settings)
+    ]
+
+
+def mask_password(url: str) -> str:
+    """The URL as it may be shown.
+
+    >>> mask_password("postgresql://ana:secret@db/vcl")
+    'postgresql://ana:***@db/vcl'
+    """
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    netloc = parts.netloc.replace(f":{parts.password}@", ":***@", 1)
+    return urlunsplit(parts._replace(netloc=netloc))
+
+
+def _parse(key: str, text: str, default: Any) -> Any:
+    kind = type(default)
+    if isinstance(default, Path) or kind is str:
+        return Path(text) if isinstance(default, Path) else text
+    try:
+        return kind(text)
+    except ValueError:
+        expected = {"int": "a whole number", "float": "a number"}[kind.__name__]
+        raise BadSetting(f"{key} is {text!r}; it must be {expected}") from None

