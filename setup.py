@@ -16,21 +16,21 @@ setup(
     python_requires=">=3.11",
     packages=[
         "retrieval",
+        "retrieval.migrations",
+        "retrieval.migrations.versions",
         "vcl_plugin",
         "vcl_plugin.align",
         "vcl_plugin.cli",
         "vcl_plugin.evaluation",
-        "vcl_plugin.migrations",
-        "vcl_plugin.migrations.versions",
         "vcl_plugin.model",
     ],
-    # The migrations live at the top of the repository and travel inside the plugin.
-    package_dir={"vcl_plugin.migrations": "migrations"},
+    # The migrations live at the top of the repository and travel inside the engine.
+    package_dir={"retrieval.migrations": "migrations"},
     py_modules=["celeryconfig"],
     package_data={
         "retrieval": ["weights/*", "py.typed"],
         "vcl_plugin": ["weights/*", "templates/*", "py.typed"],
-        "vcl_plugin.migrations": ["*.mako"],
+        "retrieval.migrations": ["*.mako"],
     },
     install_requires=[
         "alembic",

@@ -1,0 +1,120 @@
+"""The connection to PostgreSQL: engines, transactions, migrations.
+
+In: a database URL. Out: SQLAlchemy engines that know whether the schema fits the code.
+Called by every edge of both packages; the only place that creates an engine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, MetaData, create_engine
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import DeclarativeBase
+
+from retrieval.errors import SchemaOutdated, ServiceUnavailable
+from retrieval.settings import mask_password
+
+MIGRATIONS = "retrieval:migrations"
+
+
+class Base(DeclarativeBase):
+    """Metadata of every table, the engine's and its plugins'."""
+
+    metadata = MetaData()
+
+
+@lru_cache(maxsize=4)
+def _engine_of_process(url: str, process: int) -> Engine:
+    return create_engine(
+        url,
+        pool_pre_ping=True,
+        pool_size=4,
+        max_overflow=4,
+        connect_args={"application_name": "vcl", "connect_timeout": 10},
+    )
+
+
+def connect(url: str) -> Engine:
+    """The engine of this process for that database; a forked child gets one of its own."""
+    return _engine_of_process(url, os.getpid())
+
+
+@contextmanager
+def transaction(database: Engine) -> Iterator[Connection]:
+    """A transaction that commits at the end, and an unreachable server told as a sentence."""
+    try:
+        with database.begin() as connection:
+            yield connection
+    except OperationalError as error:
+        if not error.connection_invalidated and "could not connect" not in str(error).lower():
+            if "connection" not in str(error.orig).lower():
+                raise
+        where = mask_password(database.url.render_as_string(hide_password=True))
+        raise ServiceUnavailable(
+            f"PostgreSQL at {where} does not answer ({_first_line(error)}); "
+            "start it with `vcl up`, or correct VCL_DATABASE_URL"
+        ) from error
+
+
+def migrate(url: str, revision: str = "head") -> None:
+    """Bring the schema to `revision`, up or down. Safe to call twice and from two processes."""
+    config = _alembic(url)
+    database = connect(url)
+    with transaction(database) as connection:
+        # Two `vcl migrate` at once would race on the version table.
+        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7340001)")
+        config.attributes["connection"] = connection
+        current = MigrationContext.configure(connection).get_current_revision()
+        if _is_below(config, current, revision):
+            command.upgrade(config, revision)
+        else:
+            command.downgrade(config, revision)
+
+
+def check_schema(database: Engine) -> None:
+    """Raise SchemaOutdated unless the database is at the revision this code was written for."""
+    wanted = ScriptDirectory.from_config(_alembic("")).get_current_head()
+    with transaction(database) as connection:
+        current = MigrationContext.configure(connection).get_current_revision()
+    if current != wanted:
+        raise SchemaOutdated(
+            f"the database is at revision {current or 'none'}, this version needs {wanted}; "
+            "run `vcl migrate`"
+        )
+
+
+def _is_below(config: Config, current: str | None, revision: str) -> bool:
+    if current is None or revision in ("head", current):
+        return True
+    if revision == "base":
+        return False
+    above = {each.revision for each in ScriptDirectory.from_config(config).walk_revisions()}
+    if revision not in above:
+        known = ", ".join(sorted(above))
+        raise SchemaOutdated(f"there is no revision {revision!r}; known: base, {known}, head")
+    history = ScriptDirectory.from_config(config).iterate_revisions(revision, "base")
+    return current in {each.revision for each in history}
+
+
+def _alembic(url: str) -> Config:
+    config = Config()
+    config.set_main_option("script_location", MIGRATIONS)
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def _first_line(error: OperationalError) -> str:
+    return str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else "no answer"
+
+
+def migrations_folder() -> Path:
+    return Path(ScriptDirectory.from_config(_alembic("")).dir)
