@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 
 from alembic import command
@@ -22,8 +23,6 @@ from sqlalchemy.orm import DeclarativeBase
 
 from retrieval.errors import SchemaOutdated, ServiceUnavailable
 from retrieval.settings import mask_password
-
-MIGRATIONS = "retrieval:migrations"
 
 
 class Base(DeclarativeBase):
@@ -55,9 +54,8 @@ def transaction(database: Engine) -> Iterator[Connection]:
         with database.begin() as connection:
             yield connection
     except OperationalError as error:
-        if not error.connection_invalidated and "could not connect" not in str(error).lower():
-            if "connection" not in str(error.orig).lower():
-                raise
+        if not error.connection_invalidated and "connection" not in str(error.orig).lower():
+            raise
         where = mask_password(database.url.render_as_string(hide_password=True))
         raise ServiceUnavailable(
             f"PostgreSQL at {where} does not answer ({_first_line(error)}); "
@@ -67,7 +65,7 @@ def transaction(database: Engine) -> Iterator[Connection]:
 
 def migrate(url: str, revision: str = "head") -> None:
     """Bring the schema to `revision`, up or down. Safe to call twice and from two processes."""
-    config = _alembic(url)
+    config = _alembic()
     database = connect(url)
     with transaction(database) as connection:
         # Two `vcl migrate` at once would race on the version table.
@@ -82,7 +80,7 @@ def migrate(url: str, revision: str = "head") -> None:
 
 def check_schema(database: Engine) -> None:
     """Raise SchemaOutdated unless the database is at the revision this code was written for."""
-    wanted = ScriptDirectory.from_config(_alembic("")).get_current_head()
+    wanted = ScriptDirectory.from_config(_alembic()).get_current_head()
     with transaction(database) as connection:
         current = MigrationContext.configure(connection).get_current_revision()
     if current != wanted:
@@ -105,16 +103,17 @@ def _is_below(config: Config, current: str | None, revision: str) -> bool:
     return current in {each.revision for each in history}
 
 
-def _alembic(url: str) -> Config:
+def _migrations_folder() -> str:
+    """`migrations/` at the top of the repository, installed as a subpackage (see setup.py)."""
+    return str(Path(import_module("retrieval.migrations").__path__[0]))
+
+
+def _alembic() -> Config:
     config = Config()
-    config.set_main_option("script_location", MIGRATIONS)
+    config.set_main_option("script_location", _migrations_folder())
     config.set_main_option("path_separator", "os")
     return config
 
 
 def _first_line(error: OperationalError) -> str:
     return str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else "no answer"
-
-
-def migrations_folder() -> Path:
-    return Path(ScriptDirectory.from_config(_alembic("")).dir)

@@ -7,6 +7,7 @@ Called by the engine, the tasks and the command line; third parties add names in
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -36,6 +37,14 @@ class Localizer(Protocol):
     def localize_many(self, query: Array, references: Sequence[Array]) -> list[list[Segment]]: ...
 
 
+@dataclass(frozen=True)
+class Pooled:
+    """What a pooler makes of one video: unit vectors and the seconds `[start, end)` of each."""
+
+    vectors: Array  # (vectors, d)
+    spans: Array  # (vectors, 2)
+
+
 @runtime_checkable
 class Pooler(Protocol):
     """Turns a video's descriptors into the vectors that the index holds."""
@@ -43,9 +52,9 @@ class Pooler(Protocol):
     name: str
     fingerprint: str
 
-    def pool(self, descriptors: Array, low_information: NDArray[np.bool_] | None = None) -> Array:
-        """(frames, 256) to (vectors, 256) of unit length, ordered in time."""
-        ...
+    def pool(
+        self, descriptors: Array, low_information: NDArray[np.bool_] | None = None
+    ) -> Pooled: ...
 
 
 def _load(group: str, kind: str, name: str, **arguments: Any) -> Any:

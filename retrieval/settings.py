@@ -6,13 +6,10 @@ Called once per process by the edges (command line, tasks, tests); pure code tak
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -78,12 +75,6 @@ class Settings:
     @property
     def log_dir(self) -> Path:
         return self.home / "logs"
-
-    @cached_property
-    def localize_digest(self) -> str:
-        """Names the settings that can change a pair's segments; part of the pair's unique key."""
-        facts = {"localizer": self.localizer, "weights": self.weights}
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def variable(name: str) -> str:

@@ -52,7 +52,7 @@ def upgrade() -> None:
     CREATE INDEX reference_changes_by_fingerprint ON reference_changes (fingerprint, seq);
 
     CREATE TABLE searches (
-        id            uuid PRIMARY KEY,
+        id            text PRIMARY KEY CHECK (id <> ''),
         query_id      text NOT NULL REFERENCES videos,
         status        text NOT NULL DEFAULT 'waiting'
                       CHECK (status IN ('waiting', 'running', 'localizing', 'done', 'failed')),
@@ -98,7 +98,7 @@ def upgrade() -> None:
 
     -- Two searches of one query share its pairs; each keeps its own rank and score of them.
     CREATE TABLE search_pairs (
-        search_id     uuid NOT NULL REFERENCES searches ON DELETE CASCADE,
+        search_id     text NOT NULL REFERENCES searches ON DELETE CASCADE,
         pair_id       bigint NOT NULL REFERENCES pairs ON DELETE CASCADE,
         rank          integer NOT NULL CHECK (rank > 0),
         score         double precision,

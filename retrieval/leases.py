@@ -1,0 +1,144 @@
+"""Who works on which row, and until when: leases on videos, searches and pairs.
+
+In: row ids and a holder's token. Out: the rows the holder got.
+Called by the tasks around every piece of work. Time is the database's, so a worker whose clock is
+wrong neither steals nor keeps a lease.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from retrieval.database import transaction
+from retrieval.errors import ServiceUnavailable
+
+TABLES = ("videos", "searches", "pairs")
+# What a row becomes when its attempts are used up.
+GIVEN_UP = {"videos": "failed", "searches": "failed", "pairs": "quarantined"}
+
+
+def new_holder() -> str:
+    """A token for one piece of work; a second attempt by the same process is another holder."""
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+
+
+def acquire(
+    connection: Connection, table: str, ids: Sequence[Any], holder: str, seconds: float
+) -> list[Any]:
+    """Take those of the rows that wait or whose lease ran out; the others are somebody's."""
+    rows = connection.execute(
+        text(f"""
+        UPDATE {_checked(table)} SET status = 'running', attempts = attempts + 1,
+               leased_by = :holder, lease_until = now() + make_interval(secs => :seconds)
+        WHERE id IN (
+            SELECT id FROM {table} WHERE id = ANY(:ids)
+               AND (status = 'waiting' OR (status = 'running' AND lease_until < now()))
+            ORDER BY id FOR UPDATE SKIP LOCKED)
+        RETURNING id"""),
+        {"ids": list(ids), "holder": holder, "seconds": seconds},
+    )
+    taken = {row.id for row in rows}
+    return [each for each in ids if each in taken]
+
+
+def holds(connection: Connection, table: str, row_id: Any, holder: str) -> bool:
+    """Whether the holder still has the row; locks it until the transaction ends."""
+    return (
+        connection.execute(
+            text(f"""
+            SELECT 1 FROM {_checked(table)}
+            WHERE id = :id AND leased_by = :holder AND status = 'running' FOR UPDATE"""),
+            {"id": row_id, "holder": holder},
+        ).first()
+        is not None
+    )
+
+
+def give_back(
+    connection: Connection, table: str, row_id: Any, holder: str, code: str, message: str
+) -> None:
+    """End a failed attempt: the row waits again, and remembers why."""
+    connection.execute(
+        text(f"""
+        UPDATE {_checked(table)} SET status = 'waiting', leased_by = NULL, lease_until = NULL,
+               sent_at = NULL, reason = :code, message = :message
+        WHERE id = :id AND leased_by = :holder AND status = 'running'"""),
+        {"id": row_id, "holder": holder, "code": code, "message": message},
+    )
+
+
+@contextmanager
+def heartbeat(
+    database: Engine, table: str, ids: Sequence[Any], holder: str, seconds: float
+) -> Iterator[None]:
+    """Keep the leases alive while the block runs, however long it takes."""
+    stop = threading.Event()
+
+    def beat() -> None:
+        while not stop.wait(seconds / 3):
+            try:
+                with transaction(database) as connection:
+                    connection.execute(
+                        text(f"""
+                        UPDATE {_checked(table)}
+                        SET lease_until = now() + make_interval(secs => :seconds)
+                        WHERE id = ANY(:ids) AND leased_by = :holder AND status = 'running'"""),
+                        {"ids": list(ids), "holder": holder, "seconds": seconds},
+                    )
+            except (ServiceUnavailable, SQLAlchemyError):
+                continue  # the next beat tries again; a lost lease only means work done twice
+
+    thread = threading.Thread(target=beat, name="lease-heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def expire(connection: Connection, table: str, max_attempts: int) -> list[Any]:
+    """Free the rows whose holder went silent; give up those that have no attempt left.
+
+    Returns the ids given up, for the caller to count down what waited for them.
+    """
+    connection.execute(
+        text(f"""
+        UPDATE {_checked(table)} SET status = 'waiting', leased_by = NULL, lease_until = NULL,
+               sent_at = NULL, reason = 'worker_lost',
+               message = 'the worker ' || leased_by || ' stopped before it was done'
+        WHERE status = 'running' AND lease_until < now() AND attempts < :most"""),
+        {"most": max_attempts},
+    )
+    return give_up(connection, table, max_attempts)
+
+
+def give_up(connection: Connection, table: str, max_attempts: int) -> list[Any]:
+    """Close the rows that used every attempt, keeping the last reason in the message."""
+    rows = connection.execute(
+        text(f"""
+        UPDATE {_checked(table)} SET status = :given_up, leased_by = NULL, lease_until = NULL,
+               reason = 'attempts_exhausted',
+               message = attempts || ' attempts failed, the last: '
+                         || coalesce(message, 'the worker died without a word')
+        WHERE attempts >= :most
+          AND (status = 'waiting' OR (status = 'running' AND lease_until < now()))
+        RETURNING id"""),
+        {"most": max_attempts, "given_up": GIVEN_UP[table]},
+    )
+    return [row.id for row in rows]
+
+
+def _checked(table: str) -> str:
+    if table not in TABLES:
+        raise ValueError(f"{table!r} is no table of leased work")
+    return table

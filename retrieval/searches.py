@@ -1,0 +1,234 @@
+"""The life of a search: asked for, planned into pairs, counted down, done.
+
+In: a query and its ranked candidates. Out: rows in `searches`, `pairs`, `search_pairs`.
+Called by the engine (to plan) and by whoever finishes a pair. Every function takes a connection
+and is one step of the caller's transaction, so a result and its count are written together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Engine, text
+
+from retrieval.database import transaction
+from retrieval.errors import NotFound, Refused
+from retrieval.records import Pair
+
+
+@dataclass(frozen=True)
+class Method:
+    """What decides a pair's segments besides its two videos: the rest of the pair's key."""
+
+    model: str  # fingerprint of the localizer
+    fingerprint: str  # of the descriptors it compares
+
+    @property
+    def settings_digest(self) -> str:
+        return hashlib.sha256(self.fingerprint.encode()).hexdigest()[:12]
+
+
+def create_search(connection: Connection, query_id: str, search_id: str | None = None) -> str:
+    """A search that waits to be planned. An id that exists already is the same search."""
+    new_id = search_id or str(uuid.uuid4())
+    connection.execute(
+        text("""
+        INSERT INTO searches (id, query_id, sent_at) VALUES (:id, :query, now())
+        ON CONFLICT (id) DO NOTHING"""),
+        {"id": new_id, "query": query_id},
+    )
+    found = connection.execute(
+        text("SELECT query_id FROM searches WHERE id = :id"), {"id": new_id}
+    ).scalar_one()
+    if found != query_id:
+        raise Refused(
+            f"search {new_id} already looks for {found!r}; give {query_id!r} an id of its own"
+        )
+    return new_id
+
+
+def open_pairs(
+    connection: Connection, search_id: str, pairs: Sequence[Pair], method: Method
+) -> list[str]:
+    """Tie the candidates to the search; returns the references that still need localizing.
+
+    A pair that an earlier search finished is not done again. The upsert locks each pair's row, so
+    a pair finishing at this moment is either seen as done here or counted down by its finisher.
+    """
+    rows = connection.execute(
+        text("""
+        WITH wanted AS (
+            SELECT * FROM unnest(CAST(:references AS text[]), CAST(:ranks AS integer[]),
+                                 CAST(:scores AS double precision[]))
+                     AS wanted (reference_id, rank, score)
+        ), opened AS (
+            INSERT INTO pairs (query_id, reference_id, model, settings_digest, fingerprint, sent_at)
+            SELECT :query, reference_id, :model, :digest, :fingerprint, now()
+            FROM wanted ORDER BY reference_id -- one lock order for all
+            ON CONFLICT (query_id, reference_id, model, settings_digest)
+            DO UPDATE SET fingerprint = excluded.fingerprint
+            RETURNING id, reference_id, status
+        ), linked AS (
+            INSERT INTO search_pairs (search_id, pair_id, rank, score)
+            SELECT :search, opened.id, wanted.rank, wanted.score
+            FROM opened JOIN wanted USING (reference_id)
+            ON CONFLICT DO NOTHING RETURNING pair_id
+        )
+        SELECT opened.reference_id, opened.status, linked.pair_id IS NOT NULL AS is_new
+        FROM opened JOIN wanted USING (reference_id)
+        LEFT JOIN linked ON linked.pair_id = opened.id ORDER BY wanted.rank"""),
+        {
+            "search": search_id,
+            "query": pairs[0].query_id if pairs else "",
+            "references": [pair.reference_id for pair in pairs],
+            "ranks": [pair.rank for pair in pairs],
+            "scores": [pair.score for pair in pairs],
+            "model": method.model,
+            "digest": method.settings_digest,
+            "fingerprint": method.fingerprint,
+        },
+    ).all()
+    left = sum(row.is_new and row.status in ("waiting", "running") for row in rows)
+    connection.execute(
+        text("""
+        UPDATE searches SET pairs_total = pairs_total + :total, pairs_left = pairs_left + :left,
+               leased_by = NULL, lease_until = NULL,
+               status = CASE WHEN pairs_left + :left = 0 THEN 'done' ELSE 'localizing' END,
+               finished_at = CASE WHEN pairs_left + :left = 0 THEN now() END
+        WHERE id = :id"""),
+        {"id": search_id, "total": sum(row.is_new for row in rows), "left": left},
+    )
+    return [row.reference_id for row in rows if row.status == "waiting"]
+
+
+def finish_pair(connection: Connection, pair_id: int, holder: str) -> None:
+    """Mark a pair done and count down every search that waits for it."""
+    changed = connection.execute(
+        text("""
+        UPDATE pairs SET status = 'done', finished_at = now(), leased_by = NULL,
+               lease_until = NULL, reason = NULL, message = NULL
+        WHERE id = :id AND leased_by = :holder"""),
+        {"id": pair_id, "holder": holder},
+    )
+    if changed.rowcount:
+        count_down(connection, [pair_id])
+
+
+def quarantine_pair(connection: Connection, pair_id: int, code: str, message: str) -> None:
+    """Set a pair aside with its reason; the searches that wait for it go on without it."""
+    changed = connection.execute(
+        text("""
+        UPDATE pairs SET status = 'quarantined', finished_at = now(), leased_by = NULL,
+               lease_until = NULL, reason = :code, message = :message
+        WHERE id = :id AND status IN ('waiting', 'running')"""),
+        {"id": pair_id, "code": code, "message": message},
+    )
+    if changed.rowcount:
+        count_down(connection, [pair_id])
+
+
+def count_down(connection: Connection, pair_ids: Sequence[int]) -> None:
+    """Subtract finished pairs from their searches; a search at zero is done."""
+    connection.execute(
+        text("""
+        UPDATE searches SET pairs_left = pairs_left - finished.pairs,
+               status = CASE WHEN pairs_left = finished.pairs THEN 'done' ELSE status END,
+               finished_at = CASE WHEN pairs_left = finished.pairs THEN now() END
+        FROM (SELECT searches.id, count(*) AS pairs
+              FROM searches JOIN search_pairs ON search_pairs.search_id = searches.id
+              WHERE search_pairs.pair_id = ANY(:pairs) AND searches.status = 'localizing'
+              GROUP BY searches.id) AS finished
+        WHERE searches.id = finished.id"""),
+        {"pairs": list(pair_ids)},
+    )
+
+
+def recount(connection: Connection) -> int:
+    """Set every open search's count to what its pairs say; returns how many were wrong.
+
+    The counts cannot drift while both are written in one transaction; this holds after a restore
+    from a backup or a repair by hand.
+    """
+    changed = connection.execute(
+        text("""
+        UPDATE searches SET pairs_left = truth.pairs,
+               status = CASE WHEN truth.pairs = 0 THEN 'done' ELSE status END,
+               finished_at = CASE WHEN truth.pairs = 0 THEN now() END
+        FROM (SELECT searches.id,
+                     count(pairs.id) FILTER (WHERE pairs.status IN ('waiting', 'running')) AS pairs
+              FROM searches
+              LEFT JOIN search_pairs ON search_pairs.search_id = searches.id
+              LEFT JOIN pairs ON pairs.id = search_pairs.pair_id
+              WHERE searches.status = 'localizing' GROUP BY searches.id) AS truth
+        WHERE searches.id = truth.id AND searches.status = 'localizing'
+          AND (searches.pairs_left <> truth.pairs OR truth.pairs = 0)""")
+    )
+    return changed.rowcount
+
+
+def fail_search(connection: Connection, search_id: str, code: str, message: str) -> None:
+    connection.execute(
+        text("""
+        UPDATE searches SET status = 'failed', reason = :code, message = :message,
+               finished_at = now(), leased_by = NULL, lease_until = NULL
+        WHERE id = :id AND status IN ('waiting', 'running')"""),
+        {"id": search_id, "code": code, "message": message},
+    )
+
+
+def annotate_search(connection: Connection, search_id: str, code: str, message: str) -> None:
+    """A remark on a search that goes on all the same."""
+    connection.execute(
+        text("UPDATE searches SET reason = :code, message = :message WHERE id = :id"),
+        {"id": search_id, "code": code, "message": message},
+    )
+
+
+def read_search(connection: Connection, search_id: str) -> dict[str, Any]:
+    """The search as JSON-ready facts."""
+    row = (
+        connection.execute(
+            text("""
+            SELECT searches.id AS search_id, searches.query_id, videos.title AS query,
+                   searches.status, searches.reason, searches.message, searches.pairs_total,
+                   searches.pairs_left,
+                   extract(epoch FROM searches.finished_at - searches.created_at)::float AS seconds
+            FROM searches JOIN videos ON videos.id = searches.query_id
+            WHERE searches.id = :id"""),
+            {"id": search_id},
+        )
+        .mappings()
+        .first()
+    )
+    if row is None:
+        raise NotFound(f"there is no search {search_id}")
+    return dict(row)
+
+
+def wait_for_search(
+    database: Engine,
+    search_id: str,
+    timeout: float | None = None,
+    on_progress: Callable[[dict[str, Any]], None] = lambda search: None,
+) -> dict[str, Any]:
+    """Block until the search is done or failed; `on_progress` sees every state on the way."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        with transaction(database) as connection:
+            search = read_search(connection, search_id)
+        on_progress(search)
+        if search["status"] in ("done", "failed"):
+            return search
+        if deadline is not None and time.monotonic() > deadline:
+            raise Refused(
+                f"search {search_id} is still {search['status']} after {timeout:g} seconds "
+                f"({search['pairs_left']} of {search['pairs_total']} pairs left); is a worker "
+                "running? start one with `vcl worker`",
+                code="timeout",
+            )
+        time.sleep(0.1)

@@ -1,0 +1,139 @@
+"""Descriptor files on disk: one a video and fingerprint, written once, read by memory map.
+
+In: a video's descriptors and their fingerprint. Out: a path to keep in `descriptor_sets`, and the
+arrays again. Called by the engine (write) and by whoever needs descriptors (read).
+
+A file is safetensors: `descriptors` (frames, d) in half precision, `low_information` (frames,)
+bool, and the fingerprint in its metadata. A foreign engine may point at a plain .npy instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from retrieval.arrays import as_descriptors
+from retrieval.errors import BadDescriptors, NotFound
+
+
+@dataclass(frozen=True)
+class StoredDescriptors:
+    """What the store gives back: float32 rows of unit length, and which of them say little."""
+
+    descriptors: NDArray[np.float32]
+    low_information: NDArray[np.bool_]
+    fingerprint: str | None
+
+    @property
+    def frames(self) -> int:
+        return len(self.descriptors)
+
+
+class Store:
+    """A folder of descriptor files, addressed by (video, fingerprint)."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def path_of(self, video_id: str, fingerprint: str) -> Path:
+        """Where that video's file lies; ids may hold any character, so their hash names it."""
+        name = hashlib.sha256(video_id.encode()).hexdigest()
+        return self.root / fingerprint / name[:2] / f"{name}.safetensors"
+
+    def write(
+        self,
+        video_id: str,
+        fingerprint: str,
+        descriptors: NDArray[np.floating],
+        low_information: NDArray[np.bool_] | None = None,
+    ) -> Path:
+        """Write a video's descriptors; atomic, so a reader never meets half a file."""
+        rows = as_descriptors(descriptors, f"video {video_id!r}")
+        if low_information is None:
+            low_information = np.zeros(len(rows), dtype=bool)
+        # Unit vectors lose about 1e-4 in half precision, far below what any localizer resolves.
+        payload = save(
+            {
+                "descriptors": rows.astype(np.float16),
+                "low_information": np.asarray(low_information, dtype=bool),
+            },
+            metadata={"fingerprint": fingerprint, "video": video_id},
+        )
+        path = self.path_of(video_id, fingerprint)
+        write_atomically(path, payload)
+        return path
+
+    def read(self, location: str | Path) -> StoredDescriptors:
+        return read_descriptors(location)
+
+
+def read_descriptors(location: str | Path) -> StoredDescriptors:
+    """Load a file of the store, or a plain .npy, from a path or a file:// URL."""
+    path = _local_path(location)
+    if not path.is_file():
+        raise NotFound(f"no descriptor file at {path}; ingest the video again")
+    if path.suffix == ".npy":
+        try:
+            array = np.load(path, allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise BadDescriptors(
+                f"{path} is not a readable .npy array ({error})", code="not_an_array"
+            ) from error
+        rows = as_descriptors(array, str(path))
+        return StoredDescriptors(rows, np.zeros(len(rows), dtype=bool), None)
+    try:
+        with safe_open(path, framework="numpy") as file:
+            names = set(file.keys())
+            if "descriptors" not in names:
+                raise BadDescriptors(f"{path} holds no `descriptors`", code="not_an_array")
+            rows = as_descriptors(file.get_tensor("descriptors"), str(path))
+            flags = (
+                file.get_tensor("low_information").astype(bool)
+                if "low_information" in names
+                else np.zeros(len(rows), dtype=bool)
+            )
+            metadata = file.metadata() or {}
+    except SafetensorError as error:
+        raise BadDescriptors(
+            f"{path} is not a descriptor file ({error})", code="not_an_array"
+        ) from error
+    if len(flags) != len(rows):
+        raise BadDescriptors(f"{path} flags {len(flags)} frames but describes {len(rows)}")
+    return StoredDescriptors(rows, flags, metadata.get("fingerprint"))
+
+
+def write_atomically(path: Path, payload: bytes) -> None:
+    """Temp file, fsync, rename: after a crash the old file or the new one is there, never half."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(payload)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _local_path(location: str | Path) -> Path:
+    text = str(location)
+    if "://" not in text:
+        return Path(text)
+    parts = urlsplit(text)
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+        raise NotFound(
+            f"descriptors at {text!r} are out of reach; give a path or a file:// URL that the "
+            "workers can read"
+        )
+    return Path(unquote(parts.path))
