@@ -8,161 +8,113 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from retrieval.arrays import as_descriptors
 from retrieval.plugins import Array
-from retrieval.records import Segment, Span
-
-Map = NDArray[np.float32]
-Indices = NDArray[np.intp]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Path:
-    """Matched cells of a map: query frame `rows[i]` shows reference frame `columns[i]`.
-
-    `rows` ascend; `columns` ascend too, or descend when the copy is reversed. `strength` is the
-    evidence the method has gathered along the path, comparable within one map only.
-    """
-
-    rows: Indices
-    columns: Indices
-    strength: float
-
-    @property
-    def box(self) -> tuple[float, float, float, float]:
-        """Seconds, half-open: the last matched frame lasts until its second is over."""
-        return (
-            float(self.rows.min()),
-            float(self.columns.min()),
-            float(self.rows.max() + 1),
-            float(self.columns.max() + 1),
-        )
-
-    @property
-    def is_reversed(self) -> bool:
-        return bool(self.columns[-1] < self.columns[0])
-
-    def mirrored(self, width: int) -> Path:
-        """The same path on the map read from its last column to its first."""
-        return Path(self.rows, width - 1 - self.columns, self.strength)
+from retrieval.records import Segment
+from vcl_plugin.align.paths import Map, Path, background, cut_path, make_segment
+from vcl_plugin.boxes import box_areas, intersection_matrix
 
 
 @dataclass(frozen=True)
-class Aligner:
+class Aligner(ABC):
     """A localizer that works on the cosine map. A method adds `find_paths` and its parameters.
 
-    `max_overlap`: of two segments that share more than this much of the smaller one, the weaker
-    goes. `reversed_margin`: a reversed path must be this many times stronger than a forward one
-    over the same seconds, because a still shot matches in both directions.
+    Frames match when they are more alike than a floor, which lies `deviations` above the map's own
+    background, but between `min_similarity` and `sure_similarity`. A segment needs `min_length`
+    matched frames and a strength (similarity above the floor, summed) of `min_strength`; it may
+    pause for `max_gap` seconds, and beyond `max_shift` seconds off its line it is cut in two.
     """
 
     name: ClassVar[str]
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 1  # raised when the same parameters begin to give other segments
 
+    min_similarity: float = 0.3
+    sure_similarity: float = 0.7
+    deviations: float = 3.0
+    min_length: int = 4
+    min_strength: float = 0.8
+    max_gap: int = 10
+    max_shift: float = 3.0
+    max_speed: float = 3.0
     max_overlap: float = 0.3
+    # A still shot matches in both directions; only a clearly stronger path backwards is a reversal.
     reversed_margin: float = 1.25
-    find_reversed: bool = True
 
     @property
     def fingerprint(self) -> str:
         facts = json.dumps({"revision": self.revision, **asdict(self)}, sort_keys=True)
         return f"{self.name}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
 
-    def find_paths(self, similarity: Map) -> list[Path]:
-        """Forward paths of a map, strongest first; the map is never changed."""
-        raise NotImplementedError
+    @abstractmethod
+    def find_paths(self, similarity: Map, floor: float) -> list[Path]:
+        """Forward paths through cells above `floor`; the map is never changed."""
 
     def localize(self, query: Array, reference: Array) -> list[Segment]:
-        return self.localize_map(cosine_map(query, reference))
+        return self.localize_many(query, [reference])[0]
 
     def localize_many(self, query: Array, references: Sequence[Array]) -> list[list[Segment]]:
-        return [self.localize(query, reference) for reference in references]
+        rows = unit_rows(as_descriptors(query, "query"))
+        return [
+            self.localize_map(rows @ unit_rows(as_descriptors(each, f"reference {number}")).T)
+            for number, each in enumerate(references)
+        ]
 
     def localize_map(self, similarity: Map) -> list[Segment]:
         """Segments of both directions, strongest first."""
-        found = [
-            (path.strength * self.reversed_margin, path) for path in self.find_paths(similarity)
+        floor = self.floor(similarity)
+        width = similarity.shape[1]
+        forward = self.find_paths(similarity, floor)
+        backward = self.find_paths(similarity[:, ::-1], floor)
+        paths = [*forward, *(path.mirrored(width) for path in backward)]
+        pieces = [
+            piece
+            for path in paths
+            for piece in cut_path(path, self.max_gap, self.max_shift, self.min_length)
         ]
-        if self.find_reversed:
-            width = similarity.shape[1]
-            for path in self.find_paths(similarity[:, ::-1]):
-                found.append((path.strength, path.mirrored(width)))
-        found.sort(key=lambda each: -each[0])
+        return [make_segment(path, similarity) for path in self._choose(pieces, similarity, floor)]
+
+    def floor(self, similarity: Map) -> float:
+        """The similarity above which two frames of these videos count as the same."""
+        middle, spread = background(similarity)
+        level = middle + self.deviations * spread
+        return float(np.clip(level, self.min_similarity, self.sure_similarity))
+
+    def _choose(self, pieces: list[Path], similarity: Map, floor: float) -> list[Path]:
+        """Long, strong and plausibly fast pieces; of two over the same seconds, the stronger."""
+        rated = []
+        for piece in pieces:
+            strength = float((similarity[piece.rows, piece.columns] - floor).sum())
+            is_plausible = 1 / self.max_speed <= piece.slope <= self.max_speed
+            if strength >= self.min_strength and piece.seconds >= self.min_length and is_plausible:
+                margin = 1.0 if piece.is_reversed else self.reversed_margin
+                rated.append((strength * margin, piece))
+        rated.sort(key=lambda each: -each[0])
         kept: list[Path] = []
-        for _, path in found:
-            if all(_shared(path.box, other.box) <= self.max_overlap for other in kept):
-                kept.append(path)
-        return [make_segment(path, similarity) for path in kept]
+        for _, piece in rated:
+            if not kept or self._is_apart(piece, kept):
+                kept.append(piece)
+        return kept
+
+    def _is_apart(self, piece: Path, kept: list[Path]) -> bool:
+        boxes = [other.box for other in kept]
+        common = intersection_matrix([piece.box], boxes)[0]
+        smaller = np.minimum(box_areas([piece.box]), box_areas(boxes))
+        return bool((common <= self.max_overlap * smaller).all())
 
 
 def cosine_map(query: Array, reference: Array) -> Map:
     """Cosine of every query frame (rows) with every reference frame (columns)."""
-    similarity: Map = _unit_rows(query) @ _unit_rows(reference).T
+    similarity: Map = unit_rows(query) @ unit_rows(reference).T
     return similarity
 
 
-def make_segment(path: Path, similarity: Map) -> Segment:
-    """The path as a record. Its score is the mean similarity over the frames the segment covers,
-    so a path with holes scores lower than one without."""
-    q_start, r_start, q_end, r_end = path.box
-    values = np.clip(similarity[path.rows, path.columns], 0.0, 1.0)
-    frames = max(len(np.unique(path.rows)), 1)
-    coverage = frames / (q_end - q_start)
-    if r_end - r_start < q_end - q_start:
-        # In slow motion one reference frame answers several query frames, and a method that takes
-        # each reference frame once is not to be blamed for the query frames between.
-        coverage = max(coverage, len(np.unique(path.columns)) / (r_end - r_start))
-    return Segment(
-        query=Span(q_start, q_end),
-        reference=Span(r_start, r_end),
-        score=float(np.clip(values.mean() * coverage, 0.0, 1.0)),
-        is_reversed=path.is_reversed,
-        speed=estimate_speed(path),
-    )
-
-
-def estimate_speed(path: Path) -> float:
-    """Reference seconds per query second: the median slope between far-apart cells of the path."""
-    count = len(path.rows)
-    gap = max(count // 2, 1)
-    run = (path.rows[gap:] - path.rows[:-gap]).astype(np.float64)
-    rise = np.abs(path.columns[gap:] - path.columns[:-gap]).astype(np.float64)
-    moving = run > 0
-    slope = float(np.median(rise[moving] / run[moving])) if moving.any() else 0.0
-    if slope > 0:
-        return slope
-    q_start, r_start, q_end, r_end = path.box
-    return (r_end - r_start) / (q_end - q_start)
-
-
-def background(similarity: Map, cells: int = 40_000) -> tuple[float, float]:
-    """Median and spread (a robust standard deviation) of a map, from an even sample of its cells.
-
-    A copy is a thin line on the map, so both describe what unrelated frames of these two videos
-    look like to the descriptor, which differs much between videos.
-    """
-    stride = max(1, int(np.sqrt(similarity.size / cells)))
-    sample = similarity[::stride, ::stride]
-    middle = float(np.median(sample))
-    return middle, 1.4826 * float(np.median(np.abs(sample - middle)))
-
-
-def _shared(one: Sequence[float], other: Sequence[float]) -> float:
-    """Area two boxes share, as a fraction of the smaller box."""
-    height = min(one[2], other[2]) - max(one[0], other[0])
-    width = min(one[3], other[3]) - max(one[1], other[1])
-    if height <= 0 or width <= 0:
-        return 0.0
-    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]
-    return height * width / min(areas)
-
-
-def _unit_rows(descriptors: Array) -> Array:
-    rows = np.ascontiguousarray(descriptors, dtype=np.float32)
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+def unit_rows(descriptors: Array) -> Array:
+    lengths = np.linalg.norm(descriptors, axis=1, keepdims=True)
+    return descriptors / np.maximum(lengths, 1e-12)

@@ -1,0 +1,169 @@
+"""Paths on a similarity map: which query frame shows which reference frame, in order.
+
+In: a map, or the matched cells a method has chained. Out: `Path`s, cut where a copy is cut.
+Called by `aligner` and by the methods beside it; nothing here knows a method.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retrieval.records import Segment, Span
+
+Map = NDArray[np.float32]
+Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Path:
+    """Matched cells of a map: query frame `rows[i]` shows reference frame `columns[i]`.
+
+    `rows` ascend; `columns` ascend too, or descend when the copy is reversed.
+    """
+
+    rows: Indices
+    columns: Indices
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """Seconds, half-open: the last matched frame lasts until its second is over."""
+        return (
+            float(self.rows.min()),
+            float(self.columns.min()),
+            float(self.rows.max() + 1),
+            float(self.columns.max() + 1),
+        )
+
+    @property
+    def is_reversed(self) -> bool:
+        return bool(self.columns[-1] < self.columns[0])
+
+    @property
+    def seconds(self) -> int:
+        """Distinct frames matched, on the side that has fewer of them."""
+        return min(len(np.unique(self.rows)), len(np.unique(self.columns)))
+
+    @property
+    def slope(self) -> float:
+        """Reference seconds per query second of the box."""
+        q_start, r_start, q_end, r_end = self.box
+        return (r_end - r_start) / (q_end - q_start)
+
+    def mirrored(self, width: int) -> Path:
+        """The same path on the map read from its last column to its first."""
+        return Path(self.rows, width - 1 - self.columns)
+
+    def __getitem__(self, part: slice) -> Path:
+        return Path(self.rows[part], self.columns[part])
+
+
+def cut_path(path: Path, max_gap: int, max_shift: float, min_length: int) -> list[Path]:
+    """The path in pieces: apart where it skips more than `max_gap` seconds of either video, or
+    leaves its own line by more than `max_shift` seconds and stays away on both sides.
+
+    >>> rows = np.arange(12)
+    >>> jumped = Path(rows, rows + 8 * (rows > 5))
+    >>> [piece.box for piece in cut_path(jumped, max_gap=10, max_shift=3, min_length=4)]
+    [(0.0, 0.0, 6.0, 6.0), (6.0, 14.0, 12.0, 20.0)]
+    """
+    if len(path) < 2:
+        return [path]
+    run = np.diff(path.rows)
+    rise = np.diff(path.columns)
+    torn = (run > max_gap) | (np.abs(rise) > max_gap)
+    shift = np.abs(rise - estimate_speed(path) * run * (-1 if path.is_reversed else 1))
+    places = np.flatnonzero(torn | (shift > max_shift)) + 1
+    cuts = [0]
+    for place in places:
+        is_torn = torn[place - 1]
+        if is_torn or (place - cuts[-1] >= min_length and len(path) - place >= min_length):
+            cuts.append(int(place))
+    cuts.append(len(path))
+    return [path[start:end] for start, end in zip(cuts, cuts[1:], strict=False)]
+
+
+def best_runs(
+    worth: NDArray[np.floating], cost: NDArray[np.floating], min_strength: float
+) -> list[slice]:
+    """Stretches of a chain worth most: the sum of `worth` less the `cost` of the links inside.
+
+    `cost[i]` is paid to go from cell i-1 to cell i. Stretches do not overlap; the best comes first,
+    then the best of what is left beside it, until none reaches `min_strength`.
+    """
+    found: list[tuple[float, slice]] = []
+    waiting = [(0, len(worth))]
+    while waiting:
+        start, end = waiting.pop()
+        if end <= start:
+            continue
+        after = np.cumsum(worth[start:end] - cost[start:end])
+        before = after - worth[start:end]  # what the sum was, the link into the cell paid
+        lowest = np.minimum.accumulate(before)
+        last = int(np.argmax(after - lowest))
+        strength = float(after[last] - lowest[last])
+        if strength < min_strength:
+            continue
+        first = int(np.flatnonzero(before[: last + 1] <= lowest[last])[-1])
+        found.append((strength, slice(start + first, start + last + 1)))
+        waiting += [(start, start + first), (start + last + 1, end)]
+    return [part for _, part in sorted(found, key=lambda each: (-each[0], each[1].start))]
+
+
+def estimate_speed(path: Path) -> float:
+    """Reference seconds per query second: the median slope between far-apart cells of the path."""
+    gap = max(len(path) // 2, 1)
+    run = (path.rows[gap:] - path.rows[:-gap]).astype(np.float64)
+    rise = np.abs(path.columns[gap:] - path.columns[:-gap]).astype(np.float64)
+    moving = run > 0
+    slope = float(np.median(rise[moving] / run[moving])) if moving.any() else 0.0
+    return slope if slope > 0 else path.slope
+
+
+def make_segment(path: Path, similarity: Map) -> Segment:
+    """The path as a record. Its score is the mean similarity over the frames the segment covers,
+    so a path with holes scores lower than one without."""
+    q_start, r_start, q_end, r_end = path.box
+    values = np.clip(similarity[path.rows, path.columns], 0.0, 1.0)
+    # In slow motion one reference frame answers several query frames, and a method that takes each
+    # reference frame once is not to be blamed for the query frames between: the fuller side counts.
+    coverage = max(
+        len(np.unique(path.rows)) / (q_end - q_start),
+        len(np.unique(path.columns)) / (r_end - r_start),
+    )
+    return Segment(
+        query=Span(q_start, q_end),
+        reference=Span(r_start, r_end),
+        score=float(np.clip(values.mean() * coverage, 0.0, 1.0)),
+        is_reversed=path.is_reversed,
+        speed=estimate_speed(path),
+    )
+
+
+def background(similarity: Map, cells: int = 40_000) -> tuple[float, float]:
+    """Median and spread (a robust standard deviation) of a map, from an even sample of its cells.
+
+    A copy is a thin line on the map, so both describe what unrelated frames of these two videos
+    look like to the descriptor, which differs much between videos.
+    """
+    stride = max(1, int(np.sqrt(similarity.size / cells)))
+    sample = similarity[::stride, ::stride]
+    middle = float(np.median(sample))
+    return middle, 1.4826 * float(np.median(np.abs(sample - middle)))
+
+
+def best_columns(similarity: Map, count: int, floor: float) -> tuple[Indices, Map]:
+    """Per row the `count` columns most alike, ascending, and their similarity above `floor`."""
+    rows, width = similarity.shape
+    if count >= width:
+        columns = np.tile(np.arange(width), (rows, 1))
+    else:
+        columns = np.argpartition(similarity, width - count, axis=1)[:, width - count :]
+        columns.sort(axis=1)
+    worth: Map = np.take_along_axis(similarity, columns, axis=1) - np.float32(floor)
+    return columns, worth

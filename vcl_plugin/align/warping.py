@@ -1,0 +1,90 @@
+"""Dynamic time warping: one monotone alignment of both videos, then those it leaves unexplained.
+
+In: a similarity map. Out: `Path`s, the stretches of each alignment on which frames match.
+Loaded by the name "dtw".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from vcl_plugin.align.aligner import Aligner
+from vcl_plugin.align.paths import Indices, Map, Path, best_runs
+
+
+@dataclass(frozen=True)
+class TimeWarping(Aligner):
+    """The warping path that gathers most similarity above the floor; its stretches, less
+    `skip_cost` for frames passed over and `shift_cost` for drifting, are the copies. What was found
+    is taken off the map and the rest is warped again, at most `max_rounds` times, because copies
+    need not come in the same order in both videos.
+    """
+
+    name: ClassVar[str] = "dtw"
+
+    skip_cost: float = 0.03
+    shift_cost: float = 0.05
+    max_rounds: int = 4
+
+    def find_paths(self, similarity: Map, floor: float) -> list[Path]:
+        # A frame that matches nothing adds nothing to any warping path: leaving its row or column
+        # out changes no sum, and on most pairs it leaves little to warp.
+        is_match = similarity > floor
+        rows = np.flatnonzero(is_match.any(axis=1))
+        columns = np.flatnonzero(is_match.any(axis=0))
+        paths: list[Path] = []
+        for _ in range(self.max_rounds):
+            if min(len(rows), len(columns)) < self.min_length:
+                break
+            gain = np.maximum(similarity[np.ix_(rows, columns)] - np.float32(floor), 0)
+            found = self._split(warp(gain), gain, rows, columns)
+            if not found:
+                break
+            paths += found
+            rows = np.setdiff1d(rows, np.concatenate([path.rows for path in found]))
+        return paths
+
+    def _split(
+        self, cells: tuple[Indices, Indices], gain: Map, rows: Indices, columns: Indices
+    ) -> list[Path]:
+        if not len(cells[0]):
+            return []
+        path = Path(rows[cells[0]], columns[cells[1]])
+        run, rise = (
+            np.diff(path.rows, prepend=path.rows[0]),
+            np.diff(path.columns, prepend=path.columns[0]),
+        )
+        cost = self.skip_cost * np.maximum(run - 1, 0) + self.shift_cost * np.abs(rise - run)
+        return [path[part] for part in best_runs(gain[cells], cost, self.min_strength)]
+
+
+def warp(gain: Map) -> tuple[Indices, Indices]:
+    """Cells of the monotone path through `gain` with the largest sum; each frame is used once.
+
+    >>> warp(np.array([[0, 3, 0], [2, 0, 0], [0, 0, 1]], dtype=np.float32))
+    (array([0, 2]), array([1, 2]))
+    """
+    rows, width = gain.shape
+    totals = np.zeros((rows + 1, width + 1), dtype=np.float32)
+    for row in range(rows):
+        best = totals[row, :-1] + gain[row]
+        np.maximum(best, totals[row, 1:], out=best)
+        np.maximum.accumulate(best, out=totals[row + 1, 1:])
+    # Walk back: a cell lies on the path where its row raised the best sum of its column.
+    cells = []
+    row, column = rows, width
+    while row > 0 and column > 0 and totals[row, column] > 0:
+        here = totals[row, column]
+        if here == totals[row - 1, column]:
+            row -= 1
+        elif here == totals[row, column - 1]:
+            column -= 1
+        else:
+            cells.append((row - 1, column - 1))
+            row -= 1
+            column -= 1
+    trace = np.array(cells[::-1], dtype=np.intp).reshape(-1, 2)
+    return trace[:, 0], trace[:, 1]
