@@ -65,7 +65,7 @@ class TemporalNetwork(Aligner):
 
         A single edge may be twice as steep as a whole path: one frame a second is a coarse grid.
         """
-        rows, width = columns.shape
+        width = columns.shape[1]
         padded = np.concatenate([np.full((step, width), -1), columns]).astype(np.float32)
         windows = np.lib.stride_tricks.sliding_window_view(padded, step, axis=0)[active]
         earlier = windows.transpose(0, 2, 1).reshape(len(active), 1, step * width)

@@ -7,6 +7,7 @@ Called by `aligner` and by the methods beside it; nothing here knows a method.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,7 +86,7 @@ def cut_path(path: Path, max_gap: int, max_shift: float, min_length: int) -> lis
         if is_torn or (place - cuts[-1] >= min_length and len(path) - place >= min_length):
             cuts.append(int(place))
     cuts.append(len(path))
-    return [path[start:end] for start, end in zip(cuts, cuts[1:], strict=False)]
+    return [path[start:end] for start, end in pairwise(cuts)]
 
 
 def best_runs(
