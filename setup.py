@@ -18,6 +18,7 @@ setup(
         "retrieval",
         "retrieval.migrations",
         "retrieval.migrations.versions",
+        "retrieval.services",
         "vcl_plugin",
         "vcl_plugin.align",
         "vcl_plugin.cli",

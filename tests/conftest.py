@@ -1,0 +1,75 @@
+"""Real servers for the tests: one PostgreSQL and one Valkey a session, a fresh database a test."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg2
+import pytest
+from sqlalchemy.engine import make_url
+
+from retrieval.database import connect, migrate
+from retrieval.services import Endpoints, ensure_services, stop_services
+from retrieval.settings import Settings
+
+_numbers = itertools.count(1)
+
+
+def run_sql(url: str, *statements: str) -> None:
+    """Run each statement by itself, outside a transaction, as CREATE DATABASE wants it."""
+    connection = psycopg2.connect(
+        make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    )
+    connection.autocommit = True
+    try:
+        for statement in statements:
+            connection.cursor().execute(statement)
+    finally:
+        connection.close()
+
+
+@pytest.fixture(scope="session")
+def settings() -> Iterator[Settings]:
+    """Settings of a home for this session; each worker of pytest-xdist has its own."""
+    home = Path(tempfile.mkdtemp(prefix="vcl-test-"))
+    home.chmod(0o711)  # as root, the servers' account has to pass
+    yield Settings(home=home)
+    shutil.rmtree(home)
+
+
+@pytest.fixture(scope="session")
+def services(settings: Settings) -> Iterator[Endpoints]:
+    """The two URLs of servers that are running; stopped at the end, whatever happened."""
+    try:
+        endpoints = ensure_services(settings)
+        # Nothing here has to survive a power cut, and CREATE DATABASE is mostly waiting for disks.
+        run_sql(endpoints.database_url, "ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
+        yield endpoints
+    finally:
+        stop_services(settings)
+
+
+@pytest.fixture(scope="session")
+def migrated_template(services: Endpoints) -> str:
+    """Name of a database with every migration run, to copy for each test."""
+    name = "migrated_template"
+    run_sql(services.database_url, f"CREATE DATABASE {name}")
+    url = make_url(services.database_url).set(database=name).render_as_string(False)
+    migrate(url)
+    connect(url).dispose()  # a template may have no session
+    return name
+
+
+@pytest.fixture
+def database(services: Endpoints, migrated_template: str) -> Iterator[str]:
+    """URL of a migrated, empty database of this test's own."""
+    name = f"test_{next(_numbers)}"
+    run_sql(services.database_url, f"CREATE DATABASE {name} TEMPLATE {migrated_template}")
+    url = make_url(services.database_url).set(database=name).render_as_string(False)
+    yield url
+    connect(url).dispose()
+    run_sql(services.database_url, f"DROP DATABASE {name} WITH (FORCE)")
