@@ -1,0 +1,299 @@
+"""Video files become frames: probed and decoded in a guarded child, a few frames at a time.
+
+In: a path. Out: a `VideoInfo`, or batches of RGB frames at one frame a second; else `BadVideo`.
+Called by the engine, the command line and the descriptor training.
+
+Frame `i` is what is on screen at second `i + 0.5`, counted from the start of the video as a player
+counts: it stands for the span `[i, i + 1)`. At another rate, frame `i` is at `(i + 0.5) / fps`.
+A video shorter than half a second gives one frame.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import selectors
+import stat
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retrieval.errors import BadVideo
+
+SAMPLE_FPS = 1.0
+DECODER = Path(__file__).with_name("decoder.py")
+DECODER_MEMORY = 3 << 30
+PIPE_BYTES = 1 << 20
+# The child parses hostile bytes, so it sees nothing of the environment that it does not need.
+DECODER_ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
+
+_FRAME_HEAD = struct.Struct("<dHHH")
+
+
+@dataclass(frozen=True, slots=True)
+class VideoInfo:
+    """What the container says; a hint where a broken file says wrong. `duration` in seconds."""
+
+    duration: float | None
+    width: int
+    height: int
+    fps: float | None
+    codec: str
+    container: str
+    has_audio: bool
+
+
+class FrameBatch(NamedTuple):
+    """Consecutive samples: `seconds` (k,) float64 and `frames` (k, height, width, 3) uint8 RGB."""
+
+    seconds: NDArray[np.float64]
+    frames: NDArray[np.uint8]
+
+
+def probe_video(path: str | Path, timeout: float = 60.0) -> VideoInfo:
+    with FrameReader(path, fps=None, timeout=timeout) as reader:
+        return reader.info
+
+
+def read_frames(
+    path: str | Path,
+    fps: float = SAMPLE_FPS,
+    size: tuple[int, int] | None = None,
+    *,
+    batch_frames: int = 32,
+    max_frames: int = 36_000,
+    timeout: float = 600.0,
+    threads: int = 1,
+    device: str = "cpu",
+) -> FrameReader:
+    """Frames of the whole video, `batch_frames` at a time, so memory does not grow with length.
+
+    `size` is (width, height), aspect ratio not kept; None keeps the video's own. `timeout` is how
+    long the child may keep us waiting in all: time we spend on its frames does not count. Frames
+    after `max_frames` are not read. Use it as an iterator, or in a `with` to stop early.
+
+        for seconds, frames in read_frames("film.mkv", size=(224, 224)):
+            descriptors.append(descriptor.embed(frames))
+    """
+    return FrameReader(
+        path,
+        fps=fps,
+        size=size,
+        batch_frames=batch_frames,
+        max_frames=max_frames,
+        timeout=timeout,
+        threads=threads,
+        device=device,
+    )
+
+
+def hash_file(path: str | Path) -> str:
+    """SHA-256 of the content, in hex: the identity of a video whatever its name."""
+    with _opened(Path(path)) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class FrameReader:
+    """Owns one decoder child. `info` is known at once; iterating yields `FrameBatch`es."""
+
+    info: VideoInfo
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        fps: float | None,
+        size: tuple[int, int] | None = None,
+        batch_frames: int = 32,
+        max_frames: int = 1,
+        timeout: float,
+        threads: int = 1,
+        device: str = "cpu",
+    ) -> None:
+        self.path = Path(path)
+        self._batch_frames = batch_frames
+        self._patience = timeout
+        self._timeout = timeout
+        self._buffer = bytearray()
+        with _opened(self.path):
+            pass
+        hardware = "cuda" if device != "cpu" and Path("/dev/nvidia0").exists() else None
+        request = {
+            "path": str(self.path.absolute()),
+            "fps": fps,
+            "size": size,
+            "max_frames": max_frames,
+            "threads": threads,
+            "hardware": hardware,
+            # CUDA reserves address space by the terabyte; such a child has no memory limit.
+            "memory_bytes": None if hardware else DECODER_MEMORY,
+            "cpu_seconds": int(timeout * max(1, threads or os.cpu_count() or 1)) + 1,
+        }
+        self._child = _start_decoder(request)
+        self._closed = False
+        try:
+            self.info = self._read_info()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> FrameReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[FrameBatch]:
+        seconds: list[float] = []
+        frames: list[NDArray[np.uint8]] = []
+        try:
+            while (message := self._read_message()) is not None:
+                second, frame = _unpack_frame(message[1])
+                # A film whose picture size changes midway starts a new batch there.
+                if frames and (len(frames) == self._batch_frames or frame.shape != frames[0].shape):
+                    yield FrameBatch(np.array(seconds), np.stack(frames))
+                    seconds, frames = [], []
+                seconds.append(second)
+                frames.append(frame)
+            if frames:
+                yield FrameBatch(np.array(seconds), np.stack(frames))
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Ends the child whatever it does; harmless when it is gone."""
+        if self._closed:
+            return
+        self._closed = True
+        self._child.kill()
+        self._child.wait()
+        if self._child.stdout is not None:
+            self._child.stdout.close()
+
+    def _read_info(self) -> VideoInfo:
+        message = self._read_message()
+        if message is None:
+            raise self._bad("decoder_died", "the decoder ended without an answer")
+        return VideoInfo(**json.loads(message[1]))
+
+    def _read_message(self) -> tuple[bytes, bytes] | None:
+        """The next message, or None at the end; an error message is raised."""
+        head = self._read_exactly(5)
+        if head is None:
+            status = self._child.wait()
+            if status != 0:
+                cause = f"signal {-status}" if status < 0 else f"status {status}"
+                raise self._bad("decoder_died", f"the decoder ended with {cause}")
+            return None
+        kind, (length,) = head[:1], struct.unpack("<I", head[1:])
+        body = self._read_exactly(length)
+        if body is None:
+            self._child.wait()
+            raise self._bad("decoder_died", "the decoder ended in the middle of a frame")
+        if kind == b"E":
+            answer = json.loads(body)
+            raise self._bad(answer["code"], answer["reason"])
+        return kind, body
+
+    def _read_exactly(self, count: int) -> bytes | None:
+        """`count` bytes, or None when the child closed the pipe before the first of them."""
+        assert self._child.stdout is not None
+        source = self._child.stdout.fileno()
+        with selectors.DefaultSelector() as selector:
+            selector.register(source, selectors.EVENT_READ)
+            while len(self._buffer) < count:
+                asked = time.monotonic()
+                ready = selector.select(max(0.0, self._patience))
+                self._patience -= time.monotonic() - asked
+                if not ready:
+                    self.close()
+                    raise self._bad("too_slow", f"decoding took over {self._timeout:g} seconds")
+                part = os.read(source, PIPE_BYTES)
+                if not part:
+                    return None
+                self._buffer += part
+        taken = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        return taken
+
+    def _bad(self, code: str, reason: str) -> BadVideo:
+        return BadVideo(f"{self.path} is not usable: {reason}; {_REMEDIES[code]}", code=code)
+
+
+_REMEDIES = {
+    "not_video": "give a video file (mp4, mov, mkv, webm, avi, mpg, ts, ogv, flv, wmv)",
+    "no_video_stream": "give a file with pictures",
+    "truncated": "copy or upload it again",
+    "no_frames": "check that it plays, or encode it again",
+    "too_slow": "raise VCL_DECODE_TIMEOUT or encode it smaller",
+    "too_large": "encode it smaller",
+    "decoder_died": "encode it again; the file may be damaged on purpose",
+}
+
+
+def _opened(path: Path) -> Any:
+    """The file open for reading, or the plain reason why it cannot be."""
+    try:
+        facts = path.stat()
+        if stat.S_ISDIR(facts.st_mode):
+            raise BadVideo(f"{path} is a directory; name a video file in it", code="is_directory")
+        if not stat.S_ISREG(facts.st_mode):
+            raise BadVideo(f"{path} is not a regular file; save it as one", code="unreadable")
+        if facts.st_size == 0:
+            raise BadVideo(f"{path} is empty; copy or upload it again", code="empty")
+        return path.open("rb")
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadVideo(f"{path} does not exist; check the path", code="missing") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise BadVideo(
+            f"{path} cannot be read ({reason}); check its permissions", code="unreadable"
+        ) from None
+
+
+def _start_decoder(request: dict[str, Any]) -> subprocess.Popen[bytes]:
+    # A fresh process, not a fork: this one may hold torch or faiss, whose locks do not survive it.
+    # -P keeps the folder of decoder.py out of the child's module path.
+    child = subprocess.Popen(
+        [sys.executable, "-P", str(DECODER), json.dumps(request)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={name: os.environ[name] for name in DECODER_ENVIRONMENT if name in os.environ},
+        start_new_session=True,
+        bufsize=0,
+    )
+    _widen_pipe(child)
+    return child
+
+
+def _widen_pipe(child: subprocess.Popen[bytes]) -> None:
+    """Room for several frames, so that decoding runs on while we describe; Linux only."""
+    try:
+        import fcntl
+
+        assert child.stdout is not None
+        fcntl.fcntl(child.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    except (ImportError, AttributeError, OSError):
+        return
+
+
+def _unpack_frame(body: bytes) -> tuple[float, NDArray[np.uint8]]:
+    second, width, height, rotation = _FRAME_HEAD.unpack_from(body)
+    frame = np.frombuffer(body, np.uint8, offset=_FRAME_HEAD.size).reshape(height, width, 3)
+    return second, np.rot90(frame, rotation // 90) if rotation % 90 == 0 else frame
