@@ -146,7 +146,7 @@ def make_segment(path: Path, similarity: Map) -> Segment:
     )
 
 
-def background(similarity: Map, cells: int = 40_000) -> tuple[float, float]:
+def background(similarity: Map, cells: int = 10_000) -> tuple[float, float]:
     """Median and spread (a robust standard deviation) of a map, from an even sample of its cells.
 
     A copy is a thin line on the map, so both describe what unrelated frames of these two videos

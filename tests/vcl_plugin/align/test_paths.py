@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planted_maps import noise_map, plant
+
+from vcl_plugin.align.paths import (
+    Path,
+    background,
+    best_columns,
+    best_runs,
+    cut_path,
+    estimate_speed,
+    make_segment,
+)
+from vcl_plugin.align.warping import warp
+
+
+def line(start: int, seconds: int, speed: float = 1.0, offset: int = 0) -> Path:
+    rows = np.arange(start, start + seconds)
+    return Path(rows, np.round(offset + speed * rows).astype(np.intp))
+
+
+def test_a_box_ends_when_the_last_matched_second_is_over() -> None:
+    assert line(3, 5, offset=10).box == (3.0, 13.0, 8.0, 18.0)
+
+
+def test_a_mirrored_path_is_itself_when_mirrored_again() -> None:
+    path = line(0, 6, offset=2)
+    back = path.mirrored(20)
+    assert back.is_reversed
+    assert back.mirrored(20).columns.tolist() == path.columns.tolist()
+
+
+def test_a_pause_longer_than_the_gap_cuts_and_a_shorter_one_does_not() -> None:
+    path = line(0, 40)
+    holed = Path(np.delete(path.rows, slice(15, 25)), np.delete(path.columns, slice(15, 25)))
+    assert len(cut_path(holed, max_gap=9, max_shift=3, min_length=4)) == 2
+    assert len(cut_path(holed, max_gap=12, max_shift=3, min_length=4)) == 1
+
+
+def test_a_fast_copy_is_not_cut_for_being_fast() -> None:
+    assert len(cut_path(line(0, 30, speed=2.0), max_gap=10, max_shift=3, min_length=4)) == 1
+
+
+def test_a_stray_cell_at_the_end_does_not_make_a_piece() -> None:
+    path = line(0, 20)
+    strayed = Path(path.rows, np.append(path.columns[:-1], path.columns[-1] + 6))
+    assert len(cut_path(strayed, max_gap=10, max_shift=3, min_length=4)) == 1
+
+
+def test_pieces_together_are_the_path() -> None:
+    rows = np.arange(30)
+    path = Path(rows, rows + 20 * (rows >= 10) + 15 * (rows >= 20))
+    pieces = cut_path(path, max_gap=10, max_shift=3, min_length=4)
+    assert [len(piece) for piece in pieces] == [10, 10, 10]
+    assert np.concatenate([piece.columns for piece in pieces]).tolist() == path.columns.tolist()
+
+
+@pytest.mark.parametrize("speed", [0.5, 0.8, 1.0, 1.6, 2.0])
+def test_speed_is_read_from_the_path(speed: float) -> None:
+    assert estimate_speed(line(0, 60, speed=speed)) == pytest.approx(speed, rel=0.05)
+
+
+def test_a_path_with_holes_scores_lower() -> None:
+    cells = noise_map(40, 40)
+    plant(cells, 0, 0, 40, level=0.8)
+    full, holed = line(0, 40), line(0, 40)
+    holed = Path(np.delete(holed.rows, slice(10, 20)), np.delete(holed.columns, slice(10, 20)))
+    assert make_segment(full, cells).score == pytest.approx(0.8)
+    assert make_segment(holed, cells).score == pytest.approx(0.6)
+
+
+def test_the_background_of_a_map_ignores_the_copy_on_it() -> None:
+    cells = noise_map(300, 300)
+    before = background(cells)
+    plant(cells, 0, 0, 300, level=0.95)
+    assert background(cells) == pytest.approx(before, abs=0.005)
+    assert before == pytest.approx((0.10, 0.08), abs=0.005)
+
+
+def test_best_columns_are_the_most_alike() -> None:
+    cells = noise_map(6, 30)
+    columns, worth = best_columns(cells, 3, floor=0.05)
+    expected = np.sort(np.argsort(-cells, axis=1)[:, :3], axis=1)
+    assert columns.tolist() == expected.tolist()
+    assert worth == pytest.approx(np.take_along_axis(cells, expected, axis=1) - 0.05)
+
+
+values = st.lists(st.integers(0, 9), min_size=1, max_size=12)
+
+
+@given(values, st.lists(st.integers(0, 9), min_size=12, max_size=12))
+@settings(max_examples=60, deadline=None)
+def test_the_first_run_is_the_best_of_all_stretches(worth: list[int], cost: list[int]) -> None:
+    gains, costs = np.array(worth, float), np.array(cost[: len(worth)], float)
+    runs = best_runs(gains, costs, min_strength=0.5)
+    totals = [
+        gains[a:b].sum() - costs[a + 1 : b].sum()
+        for a in range(len(worth))
+        for b in range(a + 1, len(worth) + 1)
+    ]
+    if not runs:
+        assert max(totals) < 0.5
+        return
+    first = runs[0]
+    assert gains[first].sum() - costs[first][1:].sum() == pytest.approx(max(totals))
+    taken = np.concatenate([np.arange(run.start, run.stop) for run in runs])
+    assert len(set(taken.tolist())) == len(taken)
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 10_000))
+@settings(max_examples=60, deadline=None)
+def test_no_monotone_path_gathers_more_than_the_warped_one(
+    height: int, width: int, seed: int
+) -> None:
+    gain = np.random.default_rng(seed).integers(0, 5, (height, width)).astype(np.float32)
+
+    def best(row: int, column: int) -> float:
+        if row == height or column == width:
+            return 0.0
+        matched = gain[row, column] + best(row + 1, column + 1)
+        return float(max(matched, best(row + 1, column), best(row, column + 1)))
+
+    rows, columns = warp(gain)
+    assert (np.diff(rows) > 0).all()
+    assert (np.diff(columns) > 0).all()
+    assert gain[rows, columns].sum() == pytest.approx(best(0, 0))
