@@ -37,7 +37,7 @@ def postgres_command(place: Place) -> list[str]:
     data = place.folder / "postgres"
     if not data.exists():
         _make_cluster(place, programs / "bin", data)
-    _drop_foreign_pid(data)
+    _drop_stale_pids(data, place.sockets)
     return [
         *(str(programs / "bin" / "postgres"), "-D", str(data), "-k", str(place.sockets)),
         *("-c", "listen_addresses=", "-c", "unix_socket_permissions=0700"),
@@ -125,17 +125,22 @@ def _make_cluster(place: Place, programs: Path, data: Path) -> None:
         os.close(folder)
 
 
-def _drop_foreign_pid(data: Path) -> None:
-    """Remove a stale postmaster.pid whose number another program of the same user has now.
+def _drop_stale_pids(data: Path, sockets: Path) -> None:
+    """Remove pid files that name no living postmaster of this data folder.
 
-    PostgreSQL would take that program for itself and refuse to start; in a container that was
-    restarted, numbers repeat often. A postmaster's working folder is its data folder.
+    PostgreSQL itself only asks whether a process of its user has that number, and refuses to
+    start when the number went to another program or still belongs to the killed server, dead and
+    not yet collected by its parent. A postmaster works in its data folder.
     """
-    pid_file = data / "postmaster.pid"
-    try:
-        pid = pid_file.read_text().split()[0]
-        working_folder = Path(os.readlink(f"/proc/{pid}/cwd"))
-    except (OSError, IndexError):
+    if not Path("/proc/self/cwd").exists():
         return
-    if working_folder != data.resolve():
-        pid_file.unlink()
+    for pid_file in (data / "postmaster.pid", sockets / ".s.PGSQL.5432.lock"):
+        try:
+            pid = pid_file.read_text().split()[0]
+            is_postmaster = Path(os.readlink(f"/proc/{pid}/cwd")) == data.resolve()
+        except (FileNotFoundError, IndexError):
+            is_postmaster = False
+        except PermissionError:  # a process of another user, as PostgreSQL will find out itself
+            continue
+        if not is_postmaster:
+            pid_file.unlink(missing_ok=True)
