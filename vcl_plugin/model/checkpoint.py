@@ -1,0 +1,154 @@
+"""Weights files: our safetensors with config and checksum, and the authors' `.pth`.
+
+In: a path. Out: a `TransVCL` ready for inference, or a file on disk that is complete or absent.
+Called by the localizer, training and evaluation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from retrieval.errors import MissingWeights
+from vcl_plugin.model.config import PAPER, TransVCLConfig
+from vcl_plugin.model.transvcl import TransVCL
+
+FORMAT = "transvcl-1"
+
+
+def load_transvcl(path: str | Path) -> TransVCL:
+    """The network in `path`, in eval mode; `.safetensors` is ours, anything else the authors'."""
+    config, entries, _ = _read(Path(path))
+    with torch.device("meta"):  # no time spent on an initialisation that is overwritten
+        names = TransVCL(config).state_dict()
+    _check_entries(Path(path), names, entries)
+    model = TransVCL(config)
+    model.load_state_dict(dict(entries), strict=True)
+    return model.eval()
+
+
+def read_facts(path: str | Path) -> dict[str, Any]:
+    """What training wrote beside the weights: recipe, hours, numbers. Empty for a `.pth`."""
+    return _read(Path(path))[2]
+
+
+def save_transvcl(model: TransVCL, path: str | Path, facts: Mapping[str, Any] | None = None) -> str:
+    """Write weights, config, fingerprint and training facts; returns the fingerprint.
+
+    Written beside its place and renamed, so that a reader never meets half a file.
+    """
+    target = Path(path)
+    entries = {name: value.detach().cpu().contiguous() for name, value in _entries(model).items()}
+    fingerprint = fingerprint_weights(model)
+    metadata = {
+        "format": FORMAT,
+        "config": model.config.to_json(),
+        "fingerprint": fingerprint,
+        "facts": json.dumps(dict(facts or {}), sort_keys=True),
+    }
+    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+    try:
+        save_file(entries, partial, metadata)
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+    return fingerprint
+
+
+def fingerprint_weights(model: TransVCL) -> str:
+    """Twelve hex digits over the config and every weight: two models agree or differ by it."""
+    return _digest(model.config, _entries(model))
+
+
+def _entries(model: TransVCL) -> dict[str, Tensor]:
+    return dict(model.state_dict())
+
+
+def _digest(config: TransVCLConfig, entries: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(config.to_json().encode())
+    for name in sorted(entries):
+        value = entries[name].detach().cpu().contiguous()
+        digest.update(f"{name}|{value.dtype}|{tuple(value.shape)}|".encode())
+        digest.update(value.numpy().tobytes())
+    return digest.hexdigest()[:12]
+
+
+def _read(path: Path) -> tuple[TransVCLConfig, dict[str, Tensor], dict[str, Any]]:
+    if not path.is_file():
+        raise MissingWeights(f"there is no weights file at {path}; check the path or train one")
+    if path.suffix == ".safetensors":
+        return _read_ours(path)
+    return PAPER, _read_authors(path), {}
+
+
+def _read_ours(path: Path) -> tuple[TransVCLConfig, dict[str, Tensor], dict[str, Any]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            entries = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as reason:
+        raise MissingWeights(
+            f"{path} is no readable safetensors file ({reason}); copy it again"
+        ) from None
+    if metadata.get("format") != FORMAT:
+        raise MissingWeights(
+            f"{path} says format {metadata.get('format')!r} instead of {FORMAT!r}; it was not "
+            f"written by save_transvcl"
+        )
+    try:
+        config = TransVCLConfig.from_json(metadata["config"])
+    except (KeyError, TypeError, ValueError) as reason:
+        raise MissingWeights(
+            f"{path} holds a config this version cannot read ({reason}); use the version that "
+            f"wrote it"
+        ) from None
+    if _digest(config, entries) != metadata.get("fingerprint"):
+        raise MissingWeights(
+            f"{path} does not match its own fingerprint {metadata.get('fingerprint')}; the file "
+            f"is damaged, copy it again"
+        )
+    return config, entries, json.loads(metadata.get("facts", "{}"))
+
+
+def _read_authors(path: Path) -> dict[str, Tensor]:
+    """The authors' layout: a dict whose key `model` holds the state dict. Nothing is unpickled."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as reason:  # garbage raises whatever the reader stumbles over, KeyError too
+        first_line = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
+        raise MissingWeights(
+            f"{path} is no checkpoint that can be read without running its code ({first_line})"
+        ) from None
+    entries = content.get("model") if isinstance(content, dict) else None
+    if not isinstance(entries, Mapping):
+        raise MissingWeights(
+            f"{path} has no entry 'model' with a state dict; is it a TransVCL checkpoint?"
+        )
+    return dict(entries)
+
+
+def _check_entries(path: Path, expected: Mapping[str, Tensor], found: Mapping[str, Any]) -> None:
+    """Names the first entry that is missing, misshapen or unknown, in the network's order."""
+    for name, value in expected.items():
+        if name not in found:
+            raise MissingWeights(f"{path} lacks {name} {tuple(value.shape)}; wrong network?")
+        given = found[name]
+        if not isinstance(given, Tensor) or given.shape != value.shape:
+            shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+            raise MissingWeights(
+                f"{path} holds {name} as {shape} instead of {tuple(value.shape)}; wrong network?"
+            )
+        if given.is_floating_point() and not torch.isfinite(given).all():
+            raise MissingWeights(f"{path} holds a value in {name} that is not finite; damaged?")
+    unknown = [name for name in found if name not in expected]
+    if unknown:
+        raise MissingWeights(f"{path} holds {unknown[0]}, which this network has not")

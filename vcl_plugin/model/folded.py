@@ -1,0 +1,172 @@
+"""The detector as inference wants it: same numbers, fewer operations, nothing to train.
+
+In: a trained `PAFPN` and `DetectionHead`. Out: one module, (batch, channels, size, size) to raw
+rows (batch, anchors, 6). Batch norms are folded into the convolutions, the four-corner stem becomes
+one strided convolution, convolutions that read the same input are joined.
+Called by `runtime`, which runs it in torch or exports it.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vcl_plugin.model.config import TransVCLConfig
+from vcl_plugin.model.detector import (
+    PAFPN,
+    STRIDES,
+    Bottleneck,
+    ConvBlock,
+    CSPLayer,
+    DetectionHead,
+    SPPBottleneck,
+)
+
+
+def fold_norm(block: ConvBlock) -> tuple[Tensor, Tensor]:
+    """Weight and bias of the one convolution that equals convolution and batch norm."""
+    norm = block.bn
+    assert norm.running_var is not None
+    assert norm.running_mean is not None
+    gain = norm.weight / torch.sqrt(norm.running_var + norm.eps)
+    weight = block.conv.weight * gain[:, None, None, None]
+    return weight.detach(), (norm.bias - norm.running_mean * gain).detach()
+
+
+def corners_to_kernel(weight: Tensor, channels: int) -> Tensor:
+    """A 3x3 kernel over the corner slices as a 6x6 kernel of stride 2 over the picture itself.
+
+    `channels` is 1 where the picture's three channels are equal: their kernels then add up.
+    """
+    outputs = len(weight)
+    # Slices come as top left, bottom left, top right, bottom right, three channels each.
+    slices = weight.view(outputs, 2, 2, 3, 3, 3)  # (out, left, top, channel, row, column)
+    if channels == 1:
+        slices = slices.sum(dim=3, keepdim=True)
+    # Cell (row, column) of slice (top, left) is pixel (2 row + top, 2 column + left).
+    return slices.permute(0, 3, 4, 2, 5, 1).reshape(outputs, channels, 6, 6).contiguous()
+
+
+class Activated(nn.Module):
+    """Convolution with bias, then SiLU."""
+
+    def __init__(self, weight: Tensor, bias: Tensor, stride: int, padding: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.bias = nn.Parameter(bias, requires_grad=False)
+        self.stride, self.padding = stride, padding
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.silu(F.conv2d(x, self.weight, self.bias, self.stride, self.padding), inplace=True)
+
+
+def fold(*blocks: nn.Module) -> Activated:
+    """Blocks that read the same input, as one convolution with all their outputs in order."""
+    parts = [fold_norm(block) for block in blocks if isinstance(block, ConvBlock)]
+    assert len(parts) == len(blocks)
+    conv = blocks[0].conv
+    assert isinstance(conv, nn.Conv2d)
+    weight, bias = (torch.cat(each) for each in zip(*parts, strict=True))
+    return Activated(weight, bias, conv.stride[0], conv.kernel_size[0] // 2)
+
+
+class FoldedCSP(nn.Module):
+    def __init__(self, layer: CSPLayer) -> None:
+        super().__init__()
+        self.enter = fold(layer.conv1, layer.conv2)
+        self.leave = fold(layer.conv3)
+        self.hidden = layer.conv1.conv.out_channels
+        self.has_shortcut = False
+        inner, outer = [], []
+        for bottleneck in layer.m:
+            assert isinstance(bottleneck, Bottleneck)
+            self.has_shortcut = bottleneck.has_shortcut
+            inner.append(fold(bottleneck.conv1))
+            outer.append(fold(bottleneck.conv2))
+        self.inner, self.outer = nn.ModuleList(inner), nn.ModuleList(outer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        through, around = self.enter(x).split(self.hidden, dim=1)
+        for inner, outer in zip(self.inner, self.outer, strict=True):
+            y = outer(inner(through))
+            through = through + y if self.has_shortcut else y
+        left: Tensor = self.leave(torch.cat([through, around], dim=1))
+        return left
+
+
+class FoldedSPP(nn.Module):
+    def __init__(self, layer: SPPBottleneck) -> None:
+        super().__init__()
+        self.enter, self.leave = fold(layer.conv1), fold(layer.conv2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        pooled = [self.enter(x)]
+        for _ in range(3):
+            pooled.append(F.max_pool2d(pooled[-1], 5, 1, 2))
+        left: Tensor = self.leave(torch.cat(pooled, dim=1))
+        return left
+
+
+class FoldedScale(nn.Module):
+    """One scale of the head: the first convolution of both branches is one."""
+
+    def __init__(self, head: DetectionHead, i: int) -> None:
+        super().__init__()
+        of_box, of_class = head.reg_convs[i], head.cls_convs[i]
+        assert isinstance(of_box, nn.Sequential)
+        assert isinstance(of_class, nn.Sequential)
+        self.stem = fold(head.stems[i])
+        self.first = fold(of_box[0], of_class[0])
+        self.of_box, self.of_class = fold(of_box[1]), fold(of_class[1])
+        self.hidden = len(self.of_box.bias)
+        self.to_box, self.to_objectness = head.reg_preds[i], head.obj_preds[i]
+        self.to_class = head.cls_preds[i]
+
+    def forward(self, x: Tensor) -> Tensor:
+        of_box, of_class = self.first(self.stem(x)).split(self.hidden, dim=1)
+        of_box, of_class = self.of_box(of_box), self.of_class(of_class)
+        rows = [self.to_box(of_box), self.to_objectness(of_box), self.to_class(of_class)]
+        return torch.cat(rows, dim=1).flatten(2)  # (B, 6, cells)
+
+
+class FoldedDetector(nn.Module):
+    """`DetectionHead(PAFPN(x))` for a picture of `channels` channels."""
+
+    def __init__(self, pyramid: PAFPN, head: DetectionHead, config: TransVCLConfig) -> None:
+        super().__init__()
+        self.channels = 1 if config.detector_input == "map" else 3
+        body = pyramid.backbone
+        weight, bias = fold_norm(body.stem.conv)
+        self.stem = Activated(corners_to_kernel(weight, self.channels), bias, 2, 2)
+        self.stages = nn.ModuleList(
+            nn.Sequential(*(_fold_any(layer) for layer in stage.children()))
+            for stage in (body.dark2, body.dark3, body.dark4, body.dark5)
+        )
+        self.to_top, self.to_middle = fold(pyramid.lateral_conv0), fold(pyramid.reduce_conv1)
+        self.to_medium, self.to_coarse = fold(pyramid.bu_conv2), fold(pyramid.bu_conv1)
+        self.middle, self.fine = FoldedCSP(pyramid.C3_p4), FoldedCSP(pyramid.C3_p3)
+        self.medium, self.coarse = FoldedCSP(pyramid.C3_n3), FoldedCSP(pyramid.C3_n4)
+        self.scales = nn.ModuleList(FoldedScale(head, i) for i in range(len(STRIDES)))
+
+    def forward(self, picture: Tensor) -> Tensor:
+        four = self.stages[0](self.stem(picture))
+        eight = self.stages[1](four)
+        sixteen = self.stages[2](eight)
+        top = self.to_top(self.stages[3](sixteen))
+        middle = self.to_middle(self.middle(torch.cat([_double(top), sixteen], dim=1)))
+        fine = self.fine(torch.cat([_double(middle), eight], dim=1))
+        medium = self.medium(torch.cat([self.to_medium(fine), middle], dim=1))
+        coarse = self.coarse(torch.cat([self.to_coarse(medium), top], dim=1))
+        scales = zip(self.scales, (fine, medium, coarse), strict=True)
+        return torch.cat([scale(x) for scale, x in scales], dim=2).transpose(1, 2)
+
+
+def _fold_any(layer: nn.Module) -> nn.Module:
+    if isinstance(layer, CSPLayer):
+        return FoldedCSP(layer)
+    return FoldedSPP(layer) if isinstance(layer, SPPBottleneck) else fold(layer)
+
+
+def _double(x: Tensor) -> Tensor:
+    return F.interpolate(x, scale_factor=2.0, mode="nearest")
