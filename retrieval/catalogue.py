@@ -47,13 +47,29 @@ def register_file(connection: Connection, path: Path, content_hash: str, title: 
     return video_id
 
 
-def register_foreign(connection: Connection, video_id: str, title: str | None) -> None:
+def register_foreign(
+    connection: Connection, video_id: str, title: str | None, duration: float
+) -> None:
     """A video that another engine knows by `video_id` and has described itself."""
     connection.execute(
         text("""
-        INSERT INTO videos (id, title, status) VALUES (:id, :title, 'ready')
-        ON CONFLICT (id) DO UPDATE SET title = excluded.title"""),
-        {"id": video_id, "title": title or video_id},
+        INSERT INTO videos (id, title, duration, status) VALUES (:id, :title, :duration, 'ready')
+        ON CONFLICT (id) DO UPDATE SET title = excluded.title, duration = excluded.duration,
+               status = 'ready', reason = NULL, message = NULL"""),
+        {"id": video_id, "title": title or video_id, "duration": duration},
+    )
+
+
+def note_unregistered(connection: Connection, video_id: str) -> None:
+    """A row that says why nothing can be found for an id; registering the video mends it."""
+    connection.execute(
+        text("""
+        INSERT INTO videos (id, title, status, reason, message)
+        VALUES (:id, :id, 'failed', 'not_registered', :message) ON CONFLICT DO NOTHING"""),
+        {
+            "id": video_id,
+            "message": f"nobody registered the video {video_id!r}; send retrieval.register first",
+        },
     )
 
 
@@ -86,6 +102,13 @@ def finish_ingest(connection: Connection, video_id: str, duration: float) -> Non
         {"id": video_id, "duration": duration},
     )
     _announce(connection, video_id, "add", only_if_reference=True)
+
+
+def reopen(connection: Connection, video_id: str) -> None:
+    """Let a ready video be described once more, by another descriptor."""
+    connection.execute(
+        text("UPDATE videos SET status = 'waiting', attempts = 0 WHERE id = :id"), {"id": video_id}
+    )
 
 
 def fail_ingest(connection: Connection, video_id: str, code: str, message: str) -> None:
@@ -139,6 +162,17 @@ def find_descriptors(connection: Connection, video_id: str, fingerprint: str) ->
         {"video": video_id, "fingerprint": fingerprint},
     ).scalar()
     return None if path is None else str(path)
+
+
+def newest_fingerprint(connection: Connection, video_id: str) -> str | None:
+    """The kind of the video's latest descriptors."""
+    found = connection.execute(
+        text("""
+        SELECT fingerprint FROM descriptor_sets WHERE video_id = :id
+        ORDER BY created_at DESC, fingerprint LIMIT 1"""),
+        {"id": video_id},
+    ).scalar()
+    return None if found is None else str(found)
 
 
 def read_changes(

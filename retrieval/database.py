@@ -17,18 +17,11 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, MetaData, create_engine
+from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.exc import OperationalError
-from sqlalchemy.orm import DeclarativeBase
 
 from retrieval.errors import SchemaOutdated, ServiceUnavailable
 from retrieval.settings import mask_password
-
-
-class Base(DeclarativeBase):
-    """Metadata of every table, the engine's and its plugins'."""
-
-    metadata = MetaData()
 
 
 @lru_cache(maxsize=4)
@@ -78,11 +71,15 @@ def migrate(url: str, revision: str = "head") -> None:
             command.downgrade(config, revision)
 
 
+def current_revision(database: Engine) -> str | None:
+    with transaction(database) as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
 def check_schema(database: Engine) -> None:
     """Raise SchemaOutdated unless the database is at the revision this code was written for."""
     wanted = ScriptDirectory.from_config(_alembic()).get_current_head()
-    with transaction(database) as connection:
-        current = MigrationContext.configure(connection).get_current_revision()
+    current = current_revision(database)
     if current != wanted:
         raise SchemaOutdated(
             f"the database is at revision {current or 'none'}, this version needs {wanted}; "

@@ -106,6 +106,17 @@ def open_pairs(
     return [row.reference_id for row in rows if row.status == "waiting"]
 
 
+def count_pairs(connection: Connection, search_id: str, reference_ids: Sequence[str]) -> int:
+    """How many of the references this search has a pair with."""
+    found = connection.execute(
+        text("""
+        SELECT count(*) FROM search_pairs JOIN pairs ON pairs.id = search_pairs.pair_id
+        WHERE search_pairs.search_id = :search AND pairs.reference_id = ANY(:references)"""),
+        {"search": search_id, "references": list(reference_ids)},
+    ).scalar_one()
+    return int(found)
+
+
 def finish_pair(connection: Connection, pair_id: int, holder: str) -> None:
     """Mark a pair done and count down every search that waits for it."""
     changed = connection.execute(

@@ -1,0 +1,45 @@
+"""The command `vcl`: one file a group of commands, errors as sentences, results on stdout."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from retrieval.errors import RetrievalError
+from vcl_plugin.cli import catalogue, claims, index, report, search, services, worker
+from vcl_plugin.cli.output import complain
+
+app = typer.Typer(
+    name="vcl",
+    help="Find copied video: search uploads, localize copied seconds, report claims.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+app.command()(services.up)
+app.command()(services.down)
+app.command()(services.status)
+app.command()(services.config)
+app.command()(services.migrate)
+app.command()(worker.worker)
+app.command()(search.search)
+app.command()(search.localize)
+app.command()(report.report)
+app.command()(report.demo)
+app.add_typer(catalogue.asset, name="asset")
+app.add_typer(catalogue.reference, name="reference")
+app.add_typer(index.app, name="index")
+app.add_typer(claims.app, name="claims")
+
+
+def main() -> None:
+    """Exit code 0: done; 1: failed, with the reason on stderr; 2: wrong usage."""
+    try:
+        app()
+    except RetrievalError as error:
+        complain(error)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,51 @@
+"""Celery's configuration: where the broker is, which queues exist, what a message may be.
+
+Celery is transport only; PostgreSQL holds the truth (docs/architecture.md). So there is no result
+backend, a message is acknowledged after its work, and a lost one is swept up from the database.
+"""
+
+from kombu import Queue
+
+from retrieval.services import ensure_services
+from retrieval.settings import load_settings
+
+_settings = load_settings()
+
+broker_url = ensure_services(_settings).broker_url
+broker_connection_retry_on_startup = True
+# Redelivery by the broker is the slow second net; leases in PostgreSQL are the first.
+broker_transport_options = {"visibility_timeout": 6 * 3600}
+
+imports = ("retrieval.tasks", "vcl_plugin.tasks")
+
+task_queues = [Queue(name) for name in ("ingest", "search", "localize", "maintenance")]
+task_default_queue = "maintenance"
+task_create_missing_queues = False
+task_routes = {
+    "retrieval.ingest": {"queue": "ingest"},
+    "retrieval.register": {"queue": "ingest"},
+    "retrieval.search": {"queue": "search"},
+    "vcl_plugin.localize": {"queue": "localize"},
+    "retrieval.sweep": {"queue": "maintenance"},
+}
+
+# JSON only: a pickle from the broker would be code from the broker.
+task_serializer = "json"
+accept_content = ["json"]
+result_backend = None
+task_ignore_result = True
+
+task_acks_late = True
+task_reject_on_worker_lost = True
+worker_prefetch_multiplier = 1
+worker_hijack_root_logger = False
+worker_cancel_long_running_tasks_on_connection_loss = False
+
+beat_scheduler = "celery.beat:Scheduler"  # in memory: a schedule of one needs no file
+beat_schedule = {
+    "sweep": {
+        "task": "retrieval.sweep",
+        "schedule": _settings.sweep_seconds,
+        "options": {"expires": _settings.sweep_seconds},
+    }
+}

@@ -1,0 +1,269 @@
+"""The story on one screen: a file becomes descriptors, descriptors become candidates.
+
+In: settings and a database. Out: ready videos, and searches planned into pairs.
+Called by the tasks; knows no Celery. What is left to do for others comes back as `Message`s.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Engine, text
+
+from retrieval import catalogue, leases, searches
+from retrieval.candidates import propose_pairs
+from retrieval.database import transaction
+from retrieval.descriptors import Descriptor, load_descriptor
+from retrieval.errors import BadVideo, RetrievalError
+from retrieval.index import ReferenceIndex
+from retrieval.plugins import Localizer, Pooler, load_localizer, load_pooler
+from retrieval.settings import Settings
+from retrieval.store import Store, StoredDescriptors
+from retrieval.video import hash_file, read_frames
+
+LOCALIZE = "vcl_plugin.localize"
+# References of one message: small enough that two workers share a search, large enough that a
+# query is read once for many.
+BATCH_PAIRS = 8
+
+
+@dataclass(frozen=True)
+class Message:
+    """A task for someone to run: its name and JSON arguments."""
+
+    task: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+class RetrievalEngine:
+    """Ingest and search; one a process, because the model and the index live in it."""
+
+    def __init__(self, settings: Settings, database: Engine) -> None:
+        self.settings = settings
+        self.database = database
+        self.store = Store(settings.store_dir)
+
+    @cached_property
+    def descriptor(self) -> Descriptor:
+        return load_descriptor(self.settings.descriptor)
+
+    @cached_property
+    def pooler(self) -> Pooler:
+        return load_pooler(self.settings.pooler)
+
+    @cached_property
+    def localizer(self) -> Localizer:
+        return load_localizer(self.settings.localizer, weights=self.settings.weights or None)
+
+    @cached_property
+    def index(self) -> ReferenceIndex:
+        return ReferenceIndex.load(self.settings.index_dir, self.index_key)
+
+    @property
+    def index_key(self) -> str:
+        return f"{self.descriptor.fingerprint.key}.{self.pooler.fingerprint}"
+
+    @property
+    def method(self) -> searches.Method:
+        return searches.Method(self.localizer.fingerprint, self.descriptor.fingerprint.key)
+
+    def register(self, path: Path, title: str | None = None) -> str:
+        """A row for that file, found by its content; decoding is a later step."""
+        digest = hash_file(path)
+        with transaction(self.database) as connection:
+            return catalogue.register_file(connection, path.absolute(), digest, title)
+
+    def ingest(self, video_id: str) -> dict[str, Any]:
+        """Decode, describe, store; returns the video's row, `ready` or `failed` with its reason.
+
+        If another worker has the video, wait for it: its result is ours too.
+        """
+        holder = leases.new_holder()
+        while True:
+            with transaction(self.database) as connection:
+                video = catalogue.read_video(connection, video_id)
+                kind = self.descriptor.fingerprint.key
+                if video["status"] == "ready":
+                    if catalogue.find_descriptors(connection, video_id, kind):
+                        return video
+                    catalogue.reopen(connection, video_id)
+                elif video["status"] == "failed":
+                    return video
+                taken = leases.acquire(
+                    connection, "videos", [video_id], holder, self.settings.lease_seconds
+                )
+            if taken:
+                break
+            time.sleep(0.2)
+        with leases.heartbeat(
+            self.database, "videos", [video_id], holder, self.settings.lease_seconds
+        ):
+            self._describe(video)
+        with transaction(self.database) as connection:
+            return catalogue.read_video(connection, video_id)
+
+    def plan(self, search_id: str) -> list[Message]:
+        """Find the candidates of a search and open a pair for each; returns the work to send."""
+        holder = leases.new_holder()
+        with transaction(self.database) as connection:
+            if not leases.acquire(
+                connection, "searches", [search_id], holder, self.settings.lease_seconds
+            ):
+                return []  # planned already, or another worker is at it
+            query_id = searches.read_search(connection, search_id)["query_id"]
+        with leases.heartbeat(
+            self.database, "searches", [search_id], holder, self.settings.lease_seconds
+        ):
+            return self._plan(search_id, query_id)
+
+    def refresh_index(self) -> ReferenceIndex:
+        """Replay what changed since the last look, so that a new reference is found at once."""
+        with transaction(self.database) as connection:
+            changes = catalogue.read_changes(
+                connection, self.descriptor.fingerprint.key, after=self.index.seq
+            )
+        for seq, action, video_id, path in changes:
+            if action == "add" and path is not None:
+                stored = self.store.read(path)
+                self.index.add(
+                    video_id, self.pooler.pool(stored.descriptors, stored.low_information)
+                )
+            else:
+                self.index.remove(video_id)
+            self.index.seq = seq
+        return self.index
+
+    def build_index(self) -> ReferenceIndex:
+        """Forget the index and make it anew from the store; save it as the base of all others."""
+        self.index = ReferenceIndex(self.index_key)
+        self.refresh_index()
+        self.index.save(self.settings.index_dir)
+        return self.index
+
+    def batches(self, search_id: str, query_id: str, reference_ids: Sequence[str]) -> list[Message]:
+        """Localize messages, each bounded in pairs and in reference frames."""
+        with transaction(self.database) as connection:
+            frames = {
+                row.video_id: row.frames
+                for row in connection.execute(
+                    text("""
+                    SELECT video_id, max(frames) AS frames FROM descriptor_sets
+                    WHERE video_id = ANY(:ids) GROUP BY video_id"""),
+                    {"ids": list(reference_ids)},
+                )
+            }
+        groups: list[list[str]] = []
+        total = 0
+        for reference_id in reference_ids:
+            size = frames.get(reference_id, 0)
+            full = groups and len(groups[-1]) >= BATCH_PAIRS
+            if not groups or full or total + size > self.settings.batch_frames:
+                groups.append([])
+                total = 0
+            groups[-1].append(reference_id)
+            total += size
+        return [
+            Message(
+                LOCALIZE,
+                {"query_id": query_id, "reference_ids": group, "search_id": search_id},
+            )
+            for group in groups
+        ]
+
+    def _plan(self, search_id: str, query_id: str) -> list[Message]:
+        query = self.ingest(query_id)
+        if query["status"] == "failed":
+            self._fail(search_id, query["reason"], query["message"])
+            return []
+        index = self.refresh_index()
+        if not len(index):
+            self._fail(
+                search_id,
+                "empty_index",
+                "no reference is ready to be searched; add one with `vcl reference add`",
+            )
+            return []
+        stored = self.read_descriptors(query_id)
+        pooled = self.pooler.pool(stored.descriptors, stored.low_information)
+        pairs = propose_pairs(
+            index, query_id, pooled, self.settings.top_k, self.settings.min_candidate_score
+        )
+        with transaction(self.database) as connection:
+            if query["is_reference"]:
+                searches.annotate_search(
+                    connection,
+                    search_id,
+                    "query_is_reference",
+                    f"{query['title']!r} is itself a reference; it was compared with the others",
+                )
+            waiting = searches.open_pairs(connection, search_id, pairs, self.method)
+        return self.batches(search_id, query_id, waiting)
+
+    def read_descriptors(self, video_id: str) -> StoredDescriptors:
+        with transaction(self.database) as connection:
+            path = catalogue.find_descriptors(connection, video_id, self.descriptor.fingerprint.key)
+        if path is None:
+            raise BadVideo(f"video {video_id!r} has no descriptors yet", code="no_frames")
+        return self.store.read(path)
+
+    def _describe(self, video: dict[str, Any]) -> None:
+        try:
+            if video["path"] is None:
+                raise BadVideo(
+                    f"video {video['id']!r} was registered with descriptors of another kind and "
+                    f"has no file to make {self.descriptor.fingerprint.key} from",
+                    code="missing",
+                )
+            vectors, flags, duration = describe_video(
+                Path(video["path"]), self.descriptor, self.settings
+            )
+        except RetrievalError as error:
+            with transaction(self.database) as connection:
+                catalogue.fail_ingest(connection, video["id"], error.code, str(error))
+            return
+        key = self.descriptor.fingerprint.key
+        path = self.store.write(video["id"], key, vectors, flags)
+        with transaction(self.database) as connection:
+            catalogue.record_descriptors(
+                connection, video["id"], key, str(path), len(vectors), vectors.shape[1]
+            )
+            catalogue.finish_ingest(connection, video["id"], duration)
+
+    def _fail(self, search_id: str, code: str, message: str) -> None:
+        with transaction(self.database) as connection:
+            searches.fail_search(connection, search_id, code, message)
+
+
+def describe_video(
+    path: Path,
+    descriptor: Descriptor,
+    settings: Settings,
+    on_frames: Callable[[int, float | None], None] = lambda done, total: None,
+) -> tuple[NDArray[np.float32], NDArray[np.bool_], float]:
+    """Descriptors of a file, which frames say little, and its duration; needs no database.
+
+    Frames are described as they are decoded, so memory does not grow with the film's length.
+    """
+    vectors: list[NDArray[np.float32]] = []
+    flags: list[NDArray[np.bool_]] = []
+    done = 0
+    with read_frames(
+        path,
+        size=descriptor.frame_size,
+        max_frames=settings.max_frames,
+        timeout=settings.decode_timeout,
+    ) as reader:
+        for _, frames in reader:
+            vectors.append(descriptor.embed(frames))
+            flags.append(descriptor.is_low_information(frames))
+            done += len(frames)
+            on_frames(done, reader.info.duration)
+        duration = reader.info.duration
+    return np.concatenate(vectors), np.concatenate(flags), duration or float(done)

@@ -1,0 +1,137 @@
+"""The Celery edge of the engine: its app, its tasks, and how work is sent.
+
+In: JSON arguments from a queue. Out: calls into the engine; messages sent on.
+Run by `vcl worker`; called by programs through `enqueue_search` and by foreign engines by name
+(docs/tasks.md). The truth is in PostgreSQL: a message lost or sent twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from celery import Celery
+from kombu.exceptions import OperationalError as BrokerError
+
+from retrieval import catalogue, searches
+from retrieval.database import check_schema, connect, transaction
+from retrieval.engine import Message, RetrievalEngine
+from retrieval.errors import FingerprintMismatch, RetrievalError, ServiceUnavailable
+from retrieval.services import ensure_services
+from retrieval.settings import load_settings
+from retrieval.store import read_descriptors
+from retrieval.sweeper import sweep as sweep_lost_work
+
+log = logging.getLogger(__name__)
+
+app = Celery("vcl")
+app.config_from_object("celeryconfig")
+
+# A database that is away comes back: the message waits in the broker and tries again.
+PATIENT: dict[str, Any] = {
+    "autoretry_for": (ServiceUnavailable,),
+    "max_retries": None,
+    "retry_backoff": 1,
+    "retry_backoff_max": 30,
+}
+
+
+@lru_cache(maxsize=1)
+def _engine_of(process: int) -> RetrievalEngine:
+    settings = load_settings()
+    database = connect(ensure_services(settings).database_url)
+    check_schema(database)
+    return RetrievalEngine(settings, database)
+
+
+def process_engine() -> RetrievalEngine:
+    """This process's engine. A forked child makes its own: models and sockets do not survive."""
+    return _engine_of(os.getpid())
+
+
+def send(messages: Iterable[Message]) -> None:
+    """Hand messages to the broker. If it is away they stay rows that wait, and are swept up."""
+    for message in messages:
+        try:
+            app.send_task(message.task, kwargs=message.arguments)
+        except BrokerError as error:
+            log.warning("broker away task=%s reason=%s", message.task, error)
+            return
+
+
+def enqueue_search(path: str | Path, title: str | None = None) -> str:
+    """Register a query video and ask for its search; returns the search's id at once."""
+    engine = process_engine()
+    query_id = engine.register(Path(path), title)
+    with transaction(engine.database) as connection:
+        search_id = searches.create_search(connection, query_id)
+    send([Message("retrieval.search", {"search_id": search_id})])
+    return search_id
+
+
+@app.task(name="retrieval.ingest", **PATIENT)
+def ingest(video_id: str) -> None:
+    """Decode and describe a registered video."""
+    video = process_engine().ingest(video_id)
+    log.info("ingest video=%s status=%s reason=%s", video_id, video["status"], video["reason"])
+
+
+@app.task(name="retrieval.search", **PATIENT)
+def search(search_id: str) -> None:
+    """Plan a search: describe its query, find candidates, send them to be localized."""
+    messages = process_engine().plan(search_id)
+    log.info("search search=%s messages=%d", search_id, len(messages))
+    send(messages)
+
+
+@app.task(name="retrieval.register", **PATIENT)
+def register(
+    video_id: str,
+    descriptors: str,
+    fingerprint: str,
+    title: str | None = None,
+    is_reference: bool = False,
+) -> None:
+    """A foreign engine's video: its own id, and a file of descriptors that the workers can read."""
+    engine = process_engine()
+    stored = read_descriptors(descriptors)
+    if stored.fingerprint not in (None, fingerprint):
+        raise FingerprintMismatch(
+            f"{descriptors} was made by {stored.fingerprint}, not by {fingerprint}"
+        )
+    with transaction(engine.database) as connection:
+        catalogue.register_foreign(connection, video_id, title, duration=float(stored.frames))
+        catalogue.record_descriptors(
+            connection,
+            video_id,
+            fingerprint,
+            descriptors,
+            stored.frames,
+            stored.descriptors.shape[1],
+        )
+        if is_reference:
+            catalogue.make_reference(connection, video_id)
+
+
+@app.task(name="retrieval.sweep", expires=60)
+def sweep() -> None:
+    """Send again what got lost; every worker asks for it, one at a time does it."""
+    engine = process_engine()
+    try:
+        messages = sweep_lost_work(engine.database, engine.settings, _queue_is_empty)
+    except RetrievalError as error:
+        log.warning("sweep put off reason=%s", error)
+        return
+    if messages:
+        log.warning("sweep resent=%d", len(messages))
+    send(messages)
+
+
+def _queue_is_empty(task: str) -> bool:
+    queue = app.amqp.router.route({}, task)["queue"].name
+    with app.connection_for_read() as connection:
+        return int(connection.default_channel.client.llen(queue)) == 0

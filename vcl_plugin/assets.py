@@ -1,0 +1,106 @@
+"""Owners, their assets (works), and the reference videos that show them.
+
+In: names and titles. Out: rows in `owners`, `assets`, `reference_videos`.
+Called by the command line and the demo; every function is one step of the caller's transaction.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from retrieval import catalogue
+from retrieval.errors import NotFound, Refused
+
+
+def add_asset(connection: Connection, owner: str, title: str) -> int:
+    """The asset of that owner and title, made if it is new."""
+    for name, value in (("owner", owner), ("title", title)):
+        if not value.strip():
+            raise Refused(f"the {name} of an asset must not be empty")
+    connection.execute(
+        text("INSERT INTO owners (name) VALUES (:name) ON CONFLICT DO NOTHING"), {"name": owner}
+    )
+    connection.execute(
+        text("""
+        INSERT INTO assets (owner_id, title) SELECT id, :title FROM owners WHERE name = :owner
+        ON CONFLICT DO NOTHING"""),
+        {"owner": owner, "title": title},
+    )
+    return int(
+        connection.execute(
+            text("""
+            SELECT assets.id FROM assets JOIN owners ON owners.id = assets.owner_id
+            WHERE owners.name = :owner AND assets.title = :title"""),
+            {"owner": owner, "title": title},
+        ).scalar_one()
+    )
+
+
+def find_asset(connection: Connection, name: str) -> int:
+    """An asset by its number or its title; a title that two owners share must be a number."""
+    rows = connection.execute(
+        text("""
+        SELECT assets.id, owners.name AS owner FROM assets
+        JOIN owners ON owners.id = assets.owner_id
+        WHERE assets.title = :name OR assets.id::text = :name ORDER BY assets.id"""),
+        {"name": name},
+    ).all()
+    if not rows:
+        raise NotFound(f"there is no asset {name!r}; `vcl asset list` shows them all")
+    if len(rows) > 1:
+        choices = ", ".join(f"{row.id} ({row.owner})" for row in rows)
+        raise Refused(f"{name!r} names several assets; say which by number: {choices}")
+    return int(rows[0].id)
+
+
+def list_assets(connection: Connection) -> list[dict[str, Any]]:
+    rows = connection.execute(
+        text("""
+        SELECT assets.id, owners.name AS owner, assets.title,
+               count(reference_videos.video_id) AS reference_videos
+        FROM assets JOIN owners ON owners.id = assets.owner_id
+        LEFT JOIN reference_videos ON reference_videos.asset_id = assets.id
+        GROUP BY assets.id, owners.name ORDER BY owners.name, assets.title""")
+    )
+    return [dict(row) for row in rows.mappings()]
+
+
+def add_reference(connection: Connection, video_id: str, asset_id: int) -> None:
+    """Let a video stand for an asset and be searched against."""
+    holder = connection.execute(
+        text("""
+        INSERT INTO reference_videos (video_id, asset_id) VALUES (:video, :asset)
+        ON CONFLICT (video_id) DO UPDATE SET video_id = excluded.video_id
+        RETURNING asset_id"""),
+        {"video": video_id, "asset": asset_id},
+    ).scalar_one()
+    if holder != asset_id:
+        raise Refused(
+            f"video {video_id} is a reference of asset {holder} already, so it cannot stand for "
+            f"asset {asset_id}; remove it there first with `vcl reference remove {video_id}`"
+        )
+    catalogue.make_reference(connection, video_id)
+
+
+def remove_reference(connection: Connection, video_id: str) -> None:
+    """Search against the video no more; segments and claims found so far stay."""
+    catalogue.unmake_reference(connection, video_id)
+    connection.execute(
+        text("DELETE FROM reference_videos WHERE video_id = :video"), {"video": video_id}
+    )
+
+
+def list_references(connection: Connection) -> list[dict[str, Any]]:
+    rows = connection.execute(
+        text("""
+        SELECT videos.id, videos.title, owners.name AS owner, assets.title AS asset,
+               videos.duration, videos.status, videos.reason, videos.message
+        FROM videos
+        LEFT JOIN reference_videos ON reference_videos.video_id = videos.id
+        LEFT JOIN assets ON assets.id = reference_videos.asset_id
+        LEFT JOIN owners ON owners.id = assets.owner_id
+        WHERE videos.is_reference ORDER BY owners.name, assets.title, videos.title""")
+    )
+    return [dict(row) for row in rows.mappings()]

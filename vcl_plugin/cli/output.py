@@ -1,0 +1,80 @@
+"""How commands speak: tables or JSON on stdout, progress and complaints on stderr.
+
+In: rows. Out: text. Called by every command.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from retrieval.errors import RetrievalError
+from vcl_plugin.reports import plain, shown
+
+stdout = Console(highlight=False, soft_wrap=True)
+stderr = Console(stderr=True, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False, default=plain))
+
+
+def print_rows(
+    rows: Sequence[dict[str, Any]],
+    as_json: bool,
+    empty: str,
+    columns: Sequence[str] | None = None,
+    title: str | None = None,
+) -> None:
+    """Rows as JSON or as a table; `empty` is said instead of a table without rows."""
+    if as_json:
+        print_json(list(rows))
+        return
+    if not rows:
+        stderr.print(empty)
+        return
+    print_table(columns or list(rows[0]), [list(row.values()) for row in rows], title)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None) -> None:
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
+    for number, column in enumerate(columns):
+        values = [row[number] for row in rows]
+        is_numeric = all(
+            isinstance(value, int | float | None) or _is_number(value) for value in values
+        )
+        table.add_column(column.replace("_", " "), justify="right" if is_numeric else "left")
+    for row in rows:
+        table.add_row(*[shown(value) for value in row])
+    stdout.print(table)
+
+
+def complain(error: RetrievalError) -> None:
+    stderr.print(f"[bold red]vcl:[/] {_escape(str(error))} [dim]({error.code})[/]")
+
+
+def progress() -> Progress:
+    """A bar on stderr that vanishes when it is done."""
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+        TimeElapsedColumn(),
+        console=stderr,
+        transient=True,
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return type(value).__name__ == "Decimal"
+
+
+def _escape(text: str) -> str:
+    return text.replace("[", r"\[")

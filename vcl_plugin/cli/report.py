@@ -1,0 +1,71 @@
+"""`vcl report` and `vcl demo`: what was found, for people to read.
+
+In: a report's name. Out: a table, CSV, JSON or an HTML page.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from retrieval.database import transaction
+from vcl_plugin.cli.output import print_rows, print_table, stderr, stdout
+from vcl_plugin.cli.session import open_engine
+from vcl_plugin.demo import run_demo
+from vcl_plugin.reports import REPORTS, read_report, write_csv, write_html, write_json
+
+
+class Format(StrEnum):
+    table = "table"
+    csv = "csv"
+    json = "json"
+    html = "html"
+
+
+def report(
+    name: Annotated[
+        str | None, typer.Argument(help="A report; without one, the reports are listed.")
+    ] = None,
+    format: Annotated[
+        Format, typer.Option("--format", "-f", help="How to print it.")
+    ] = Format.table,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+) -> None:
+    """Print a report: one of the SQL views (docs/sql.md)."""
+    if as_json:
+        format = Format.json
+    if name is None:
+        rows = [{"report": each, "meaning": meaning} for each, meaning in REPORTS.items()]
+        print_rows(rows, as_json, empty="")
+        return
+    engine = open_engine()
+    with transaction(engine.database) as connection:
+        found = read_report(connection, name)
+    match format:
+        case Format.table if found.rows:
+            print_table(found.columns, found.rows, title=None)
+        case Format.table:
+            stderr.print(f"{name} is empty: {REPORTS[name]}")
+        case Format.csv:
+            print(write_csv(found), end="")
+        case Format.json:
+            print(write_json(found))
+        case Format.html:
+            print(write_html(found))
+
+
+def demo(
+    folder: Annotated[
+        Path, typer.Option("--folder", help="Where the videos and the page are written.")
+    ] = Path("demo-output"),
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the services running afterwards.")
+    ] = False,
+) -> None:
+    """The whole way once: render videos, plant copies, search, report."""
+    is_right = run_demo(folder, stdout, stderr, keep)
+    if not is_right:
+        raise typer.Exit(1)

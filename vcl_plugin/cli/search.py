@@ -1,0 +1,126 @@
+"""`vcl search` through the workers, and `vcl localize` of two files without any service.
+
+In: video files. Out: copied segments on stdout.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from retrieval.database import transaction
+from retrieval.descriptors import load_descriptor
+from retrieval.engine import describe_video
+from retrieval.plugins import Array, load_localizer
+from retrieval.searches import read_search, wait_for_search
+from retrieval.settings import Settings, load_settings
+from retrieval.store import read_descriptors
+from retrieval.tasks import enqueue_search
+from vcl_plugin.claims import list_claims
+from vcl_plugin.cli.output import print_json, print_rows, progress, stderr, stdout
+from vcl_plugin.cli.services import AsJson
+from vcl_plugin.cli.session import open_engine
+from vcl_plugin.segments import read_segments
+
+ARRAYS = (".npy", ".safetensors")
+
+
+def search(
+    video: Annotated[Path, typer.Argument(help="The video to search for copies in.")],
+    wait: Annotated[bool, typer.Option("--wait", help="Wait, and print what was found.")] = False,
+    timeout: Annotated[
+        float | None, typer.Option(help="Give up waiting after so many seconds.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Search a video against all references; workers do it (see `vcl worker`)."""
+    engine = open_engine()
+    search_id = enqueue_search(video)
+    if not wait:
+        with transaction(engine.database) as connection:
+            found = read_search(connection, search_id)
+        print_json(found) if as_json else stdout.print(search_id)
+        return
+    with progress() as bar:
+        task = bar.add_task("searching", total=1)
+
+        def show(state: dict[str, Any]) -> None:
+            total = state["pairs_total"] or 1
+            bar.update(
+                task,
+                description=f"{state['query']}: {state['status']}",
+                total=total,
+                completed=total - state["pairs_left"] if state["pairs_total"] else 0,
+            )
+
+        state = wait_for_search(engine.database, search_id, timeout, show)
+    with transaction(engine.database) as connection:
+        segments = read_segments(connection, search_id)
+        claims = list_claims(connection, query_id=state["query_id"])
+    if as_json:
+        print_json({**state, "segments": segments, "claims": claims})
+    else:
+        _print_search(state, segments)
+    if state["status"] == "failed":
+        if not as_json:
+            stderr.print(f"vcl: {state['message']} ({state['reason']})", markup=False)
+        raise typer.Exit(1)
+
+
+def localize(
+    query: Annotated[Path, typer.Argument(help="Video file, or .npy descriptors.")],
+    reference: Annotated[Path, typer.Argument(help="Video file, or .npy descriptors.")],
+    method: Annotated[
+        str | None, typer.Option("--method", "-m", help="transvcl, tn, hv, dp, dtw or spd.")
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option("--weights", "-w", help="Weights file of the method.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the copied segments between two videos; needs no database and no worker."""
+    settings = load_settings()
+    localizer = load_localizer(method or settings.localizer, weights=weights)
+    arrays = [_read_descriptors(path, settings) for path in (query, reference)]
+    segments = [each.as_dict() for each in localizer.localize(arrays[0], arrays[1])]
+    print_rows(segments, as_json, empty="no copied segment was found")
+
+
+def _read_descriptors(path: Path, settings: Settings) -> Array:
+    if path.suffix in ARRAYS:
+        return read_descriptors(path).descriptors
+    with progress() as bar:
+        task = bar.add_task(f"describing {path.name}", total=1)
+        vectors, _, _ = describe_video(
+            path,
+            load_descriptor(settings.descriptor),
+            settings,
+            lambda done, total: bar.update(task, completed=done, total=total or done),
+        )
+    return vectors
+
+
+def _print_search(state: dict[str, Any], segments: list[dict[str, Any]]) -> None:
+    if state["status"] == "done" and state["message"]:
+        stderr.print(f"note: {state['message']}", markup=False)
+    shown = (
+        "owner",
+        "asset",
+        "reference",
+        "query_start",
+        "query_end",
+        "reference_start",
+        "reference_end",
+        "score",
+        "is_reversed",
+        "speed",
+        "claim_id",
+    )
+    print_rows(
+        [{name: row[name] for name in shown} for row in segments],
+        False,
+        empty=f"no copied segment was found in {state['pairs_total']} candidates",
+        title=f"{state['query']}: {state['pairs_total']} candidates compared",
+    )

@@ -1,0 +1,115 @@
+"""`vcl up`, `down`, `status`, `config`, `migrate`: the house itself.
+
+In: settings. Out: running services, a migrated schema, and what state they are in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any
+
+import typer
+from sqlalchemy import text
+
+from retrieval import database as db
+from retrieval.errors import RetrievalError
+from retrieval.services import (
+    ensure_services,
+    service_status,
+    stop_services,
+    wait_for_broker,
+    wait_for_database,
+)
+from retrieval.settings import Settings, describe_settings, load_settings
+from vcl_plugin.cli.output import print_json, print_rows, stderr, stdout
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def up() -> None:
+    """Start PostgreSQL and the broker (or reach yours) and bring the schema up to date."""
+    settings = load_settings()
+    with stderr.status("starting PostgreSQL and the broker"):
+        endpoints = ensure_services(settings)
+        wait_for_database(endpoints.database_url, settings.service_timeout)
+        wait_for_broker(endpoints.broker_url, settings.service_timeout)
+        db.migrate(endpoints.database_url)
+    for service in service_status(settings):
+        stdout.print(f"{service.name:9} {service.kind}, {service.version}, {service.where}")
+    stdout.print("next: `vcl worker` in another terminal, then `vcl search VIDEO --wait`")
+
+
+def down() -> None:
+    """Stop the embedded PostgreSQL and broker; what is committed stays."""
+    settings = load_settings()
+    stopped = stop_services(settings)
+    stdout.print(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
+
+
+def migrate(
+    revision: Annotated[
+        str, typer.Argument(help="head, base or a revision such as 0002.")
+    ] = "head",
+) -> None:
+    """Bring the database schema to a revision."""
+    settings = load_settings()
+    endpoints = ensure_services(settings)
+    wait_for_database(endpoints.database_url, settings.service_timeout)
+    db.migrate(endpoints.database_url, revision)
+    stdout.print(f"the schema is at {db.current_revision(db.connect(endpoints.database_url))}")
+
+
+def config(as_json: AsJson = False) -> None:
+    """Show every setting, its value and where that came from."""
+    print_rows(describe_settings(load_settings()), as_json, empty="")
+
+
+def status(as_json: AsJson = False) -> None:
+    """What runs, where, in which version, and how much work waits."""
+    settings = load_settings()
+    services = [dataclasses.asdict(each) for each in service_status(settings)]
+    counts, problem = _count_work(settings, services)
+    if as_json:
+        print_json({"services": services, "counts": counts, "problem": problem})
+    else:
+        print_rows(services, False, empty="")
+        if counts is not None:
+            width = max(len(name) for name in counts)
+            for name, value in counts.items():
+                stdout.print(f"{name.replace('_', ' '):{width}}  {value}")
+        if problem:
+            stderr.print(problem)
+    if problem:
+        raise typer.Exit(1)
+
+
+def _count_work(
+    settings: Settings, services: list[dict[str, Any]]
+) -> tuple[dict[str, int] | None, str | None]:
+    if not services[0]["running"]:
+        return None, "PostgreSQL is not running; start it with `vcl up`"
+    url = settings.database_url or ensure_services(settings).database_url
+    database = db.connect(url)
+    try:
+        db.check_schema(database)
+        with db.transaction(database) as connection:
+            row = (
+                connection.execute(
+                    text("""
+                SELECT (SELECT count(*) FROM videos) AS videos,
+                       (SELECT count(*) FROM videos WHERE is_reference) AS references,
+                       (SELECT count(*) FROM videos WHERE status = 'failed') AS videos_failed,
+                       (SELECT count(*) FROM searches
+                        WHERE status NOT IN ('done', 'failed')) AS searches_open,
+                       count(*) FILTER (WHERE status = 'waiting') AS pairs_waiting,
+                       count(*) FILTER (WHERE status = 'running') AS pairs_running,
+                       count(*) FILTER (WHERE status = 'done') AS pairs_done,
+                       count(*) FILTER (WHERE status = 'quarantined') AS pairs_quarantined
+                FROM pairs""")
+                )
+                .mappings()
+                .one()
+            )
+    except RetrievalError as error:
+        return None, str(error)
+    return dict(row), None

@@ -1,0 +1,192 @@
+"""Evidence for people: each claimed pair as timelines, a similarity map and frames side by side.
+
+In: claims in the database, descriptors in the store, the video files where they still are.
+Out: one self-contained HTML page. Called by the demo and the command line.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from sqlalchemy import Connection, text
+
+from retrieval import catalogue
+from retrieval.errors import BadVideo
+from retrieval.plugins import Array
+from retrieval.settings import Settings
+from retrieval.store import read_descriptors
+from retrieval.video import read_frames
+from vcl_plugin.claims import list_claims, read_claim
+from vcl_plugin.reports import shown, templates
+
+THUMBNAIL = (192, 108)
+MOMENTS = 4  # frame pairs shown of each segment
+MAP_PIXELS = 512  # longest side of the similarity picture; longer videos are thinned
+
+
+@dataclass(frozen=True)
+class Match:
+    """One reference in one claim: all that the page shows of the pair."""
+
+    reference: dict[str, Any]
+    segments: list[dict[str, Any]]
+    similarity: str  # data URI
+    frames: list[dict[str, Any]]
+    fingerprint: str
+
+
+def write_evidence(
+    connection: Connection, path: Path, settings: Settings, query_id: str | None = None
+) -> Path:
+    """A page of all claims, or of those on one upload."""
+    claims = [
+        read_claim(connection, row["id"]) for row in list_claims(connection, query_id=query_id)
+    ]
+    cases = [
+        {
+            "claim": claim,
+            "query": catalogue.read_video(connection, claim["query_id"]),
+            "matches": _matches(connection, claim, settings, path.parent),
+        }
+        for claim in claims
+    ]
+    for case in cases:
+        case["player"] = _link(case["query"]["path"], path.parent)
+    page = templates().get_template("evidence.html").render(cases=cases, shown=shown)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def _matches(
+    connection: Connection, claim: dict[str, Any], settings: Settings, folder: Path
+) -> list[Match]:
+    matches = []
+    for reference_id in dict.fromkeys(each["reference_id"] for each in claim["segments"]):
+        segments = [each for each in claim["segments"] if each["reference_id"] == reference_id]
+        query = catalogue.read_video(connection, claim["query_id"])
+        reference = catalogue.read_video(connection, reference_id)
+        reference["player"] = _link(reference["path"], folder)
+        fingerprint, arrays = _read_pair(connection, claim["query_id"], reference_id)
+        matches.append(
+            Match(
+                reference,
+                segments,
+                draw_similarity(arrays[0] @ arrays[1].T),
+                _frame_pairs(query, reference, segments, settings),
+                fingerprint,
+            )
+        )
+    return matches
+
+
+def _read_pair(connection: Connection, query_id: str, reference_id: str) -> tuple[str, list[Array]]:
+    """The descriptors that the pair's latest run compared."""
+    fingerprint = connection.execute(
+        text("""
+        SELECT fingerprint FROM pairs
+        WHERE query_id = :query AND reference_id = :reference AND status = 'done'
+        ORDER BY finished_at DESC LIMIT 1"""),
+        {"query": query_id, "reference": reference_id},
+    ).scalar_one()
+    paths = [
+        catalogue.find_descriptors(connection, video_id, fingerprint)
+        for video_id in (query_id, reference_id)
+    ]
+    return fingerprint, [read_descriptors(path).descriptors for path in paths if path is not None]
+
+
+def draw_similarity(similarity: NDArray[np.floating]) -> str:
+    """The map as a PNG data URI: query downwards, reference to the right, bright is similar."""
+    step = max(1, -(-max(similarity.shape) // MAP_PIXELS))
+    picture = np.clip(similarity[::step, ::step], 0.0, 1.0)
+    # From ink over violet to pale gold: dark pages of unrelated footage, a bright line of copy.
+    stops = np.array([[16, 12, 40], [86, 42, 120], [210, 82, 92], [252, 231, 164]], dtype=float)
+    channels = [np.interp(picture, np.linspace(0, 1, len(stops)), stops[:, i]) for i in range(3)]
+    image = Image.fromarray(np.stack(channels, axis=-1).astype(np.uint8))
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return _data_uri(buffer.getvalue(), "png")
+
+
+def _frame_pairs(
+    query: dict[str, Any],
+    reference: dict[str, Any],
+    segments: Sequence[dict[str, Any]],
+    settings: Settings,
+) -> list[dict[str, Any]]:
+    """A few moments of each segment, query and reference side by side; none if a file is gone."""
+    moments = []
+    for segment in segments:
+        for share in (np.arange(MOMENTS) + 0.5) / MOMENTS:
+            along = 1 - share if segment["is_reversed"] else share
+            moments.append(
+                (
+                    _between(segment["query_start"], segment["query_end"], share),
+                    _between(segment["reference_start"], segment["reference_end"], along),
+                )
+            )
+    try:
+        query_frames = _thumbnails(query, [moment[0] for moment in moments], settings)
+        reference_frames = _thumbnails(reference, [moment[1] for moment in moments], settings)
+    except BadVideo:
+        return []
+    return [
+        {
+            "query_second": q,
+            "reference_second": r,
+            "query": query_frames.get(int(q)),
+            "reference": reference_frames.get(int(r)),
+        }
+        for q, r in moments
+    ]
+
+
+def _thumbnails(
+    video: dict[str, Any], seconds: Sequence[float], settings: Settings
+) -> dict[int, str]:
+    if video["path"] is None:
+        raise BadVideo(f"video {video['id']!r} has no file here", code="missing")
+    wanted = {int(second) for second in seconds}
+    found: dict[int, str] = {}
+    with read_frames(
+        video["path"], size=THUMBNAIL, max_frames=max(wanted) + 1, timeout=settings.decode_timeout
+    ) as reader:
+        for times, frames in reader:
+            for time, frame in zip(times, frames, strict=True):
+                if int(time) in wanted:
+                    found[int(time)] = _jpeg(frame)
+    return found
+
+
+def _jpeg(frame: NDArray[np.uint8]) -> str:
+    buffer = io.BytesIO()
+    Image.fromarray(frame).save(buffer, "JPEG", quality=80)
+    return _data_uri(buffer.getvalue(), "jpeg")
+
+
+def _data_uri(content: bytes, kind: str) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def _between(start: float, end: float, share: float) -> float:
+    return start + (end - start) * float(share)
+
+
+def _link(path: str | None, folder: Path) -> str | None:
+    """Where a page in `folder` finds the file: beside it if it can, else by its full path."""
+    if path is None or not Path(path).is_file():
+        return None
+    target = Path(path).resolve()
+    beside = folder.resolve()
+    if target.is_relative_to(beside):
+        return target.relative_to(beside).as_posix()
+    return target.as_uri()

@@ -1,0 +1,100 @@
+"""Segments in the database: written once for a pair, whatever is delivered twice.
+
+In: a leased pair and what its localizer found. Out: rows in `runs` and `segments`.
+Called by the localize task inside the transaction that also finishes the pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from retrieval.records import Segment
+
+
+@dataclass(frozen=True)
+class LeasedPair:
+    """A pair that a worker holds and is about to localize."""
+
+    id: int
+    query_id: str
+    reference_id: str
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one localization gave, and how it was made."""
+
+    segments: Sequence[Segment]
+    localizer: str
+    worker: str
+    seconds: float
+
+
+def record_segments(connection: Connection, pair: LeasedPair, outcome: Outcome) -> int | None:
+    """Write the run and its segments; None if the pair was recorded before."""
+    run_id = connection.execute(
+        text("""
+        INSERT INTO runs (pair_id, localizer, worker, seconds)
+        VALUES (:pair, :localizer, :worker, :seconds)
+        ON CONFLICT (pair_id) DO NOTHING RETURNING id"""),
+        {
+            "pair": pair.id,
+            "localizer": outcome.localizer,
+            "worker": outcome.worker,
+            "seconds": outcome.seconds,
+        },
+    ).scalar()
+    if run_id is None:
+        return None
+    if outcome.segments:
+        connection.execute(
+            text("""
+            INSERT INTO segments (run_id, query_id, reference_id, query_span, reference_span,
+                                  score, is_reversed, speed)
+            VALUES (:run, :query, :reference,
+                    numrange(round(CAST(:query_start AS numeric), 3),
+                             round(CAST(:query_end AS numeric), 3)),
+                    numrange(round(CAST(:reference_start AS numeric), 3),
+                             round(CAST(:reference_end AS numeric), 3)),
+                    :score, :is_reversed, :speed)"""),
+            [
+                {
+                    "run": run_id,
+                    "query": pair.query_id,
+                    "reference": pair.reference_id,
+                    **segment.as_dict(),
+                }
+                for segment in outcome.segments
+            ],
+        )
+    return int(run_id)
+
+
+def read_segments(connection: Connection, search_id: str) -> list[dict[str, Any]]:
+    """Every segment of a search, claimed or not, in the order of the query."""
+    rows = connection.execute(
+        text("""
+        SELECT segments.query_id, segments.reference_id, reference.title AS reference,
+               assets.title AS asset, owners.name AS owner, segments.claim_id,
+               lower(segments.query_span)::float AS query_start,
+               upper(segments.query_span)::float AS query_end,
+               lower(segments.reference_span)::float AS reference_start,
+               upper(segments.reference_span)::float AS reference_end,
+               segments.score, segments.is_reversed, segments.speed
+        FROM search_pairs
+        JOIN runs ON runs.pair_id = search_pairs.pair_id
+        JOIN segments ON segments.run_id = runs.id
+        JOIN videos AS reference ON reference.id = segments.reference_id
+        LEFT JOIN reference_videos ON reference_videos.video_id = segments.reference_id
+        LEFT JOIN assets ON assets.id = reference_videos.asset_id
+        LEFT JOIN owners ON owners.id = assets.owner_id
+        WHERE search_pairs.search_id = :search
+        ORDER BY lower(segments.query_span), segments.id"""),
+        {"search": search_id},
+    )
+    return [dict(row) for row in rows.mappings()]

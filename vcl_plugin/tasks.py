@@ -1,0 +1,55 @@
+"""The Celery edge of the plugin: `vcl_plugin.localize`, for this engine and any other.
+
+In: JSON arguments from the `localize` queue. Out: calls into the worker.
+docs/tasks.md is its contract.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import lru_cache
+
+from celery.signals import worker_process_init
+
+from retrieval.tasks import PATIENT, app, process_engine
+from vcl_plugin.worker import LocalizeWorker
+
+log = logging.getLogger(__name__)
+
+
+@lru_cache(maxsize=1)
+def _worker_of(process: int) -> LocalizeWorker:
+    return LocalizeWorker(process_engine())
+
+
+@worker_process_init.connect
+def load_models(**_: object) -> None:
+    """After the fork, never before: a child that inherits torch's threads hangs."""
+    engine = process_engine()
+    _ = engine.localizer, engine.descriptor, engine.index
+
+
+@app.task(name="vcl_plugin.localize", **PATIENT)
+def localize(
+    query_id: str,
+    reference_ids: list[str],
+    search_id: str | None = None,
+    fingerprint: str | None = None,
+) -> None:
+    """Localize one query against many references.
+
+    With a `search_id` the pairs are opened first if they do not exist; without one, only pairs
+    that already wait are taken.
+    """
+    worker = _worker_of(os.getpid())
+    if search_id is not None:
+        worker.open(search_id, query_id, reference_ids, fingerprint)
+    done = worker.localize(query_id, reference_ids)
+    log.info(
+        "localize search=%s query=%s references=%d done=%d",
+        search_id,
+        query_id,
+        len(reference_ids),
+        done,
+    )
