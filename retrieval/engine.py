@@ -6,6 +6,7 @@ Called by the tasks; knows no Celery. What is left to do for others comes back a
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,13 +21,15 @@ from sqlalchemy import Engine, text
 from retrieval import catalogue, leases, searches
 from retrieval.candidates import propose_pairs
 from retrieval.database import transaction
-from retrieval.descriptors import Descriptor, load_descriptor
+from retrieval.descriptors import Descriptor, flag_low_information, load_descriptor
 from retrieval.errors import BadVideo, RetrievalError
 from retrieval.index import ReferenceIndex
 from retrieval.plugins import Localizer, Pooler, load_localizer, load_pooler
 from retrieval.settings import Settings
 from retrieval.store import Store, StoredDescriptors
 from retrieval.video import hash_file, read_frames
+
+log = logging.getLogger(__name__)
 
 LOCALIZE = "vcl_plugin.localize"
 # References of one message: small enough that two workers share a search, large enough that a
@@ -73,6 +76,11 @@ class RetrievalEngine:
     @property
     def method(self) -> searches.Method:
         return searches.Method(self.localizer.fingerprint, self.descriptor.fingerprint.key)
+
+    def load(self) -> None:
+        """Load what the first task would otherwise wait for."""
+        log.info("loaded %s and %s", self.localizer.fingerprint, self.index_key)
+        self.refresh_index()
 
     def register(self, path: Path, title: str | None = None) -> str:
         """A row for that file, found by its content; decoding is a later step."""
@@ -262,7 +270,7 @@ def describe_video(
     ) as reader:
         for _, frames in reader:
             vectors.append(descriptor.embed(frames))
-            flags.append(descriptor.is_low_information(frames))
+            flags.append(flag_low_information(frames))
             done += len(frames)
             on_frames(done, reader.info.duration)
         duration = reader.info.duration

@@ -50,16 +50,17 @@ def write_evidence(
     claims = [
         read_claim(connection, row["id"]) for row in list_claims(connection, query_id=query_id)
     ]
-    cases = [
-        {
-            "claim": claim,
-            "query": catalogue.read_video(connection, claim["query_id"]),
-            "matches": _matches(connection, claim, settings, path.parent),
-        }
-        for claim in claims
-    ]
-    for case in cases:
-        case["player"] = _link(case["query"]["path"], path.parent)
+    cases = []
+    for claim in claims:
+        query = catalogue.read_video(connection, claim["query_id"])
+        cases.append(
+            {
+                "claim": claim,
+                "query": query,
+                "player": _link(query["path"], path.parent),
+                "matches": _matches(connection, claim, settings, path.parent),
+            }
+        )
     page = templates().get_template("evidence.html").render(cases=cases, shown=shown)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, encoding="utf-8")

@@ -26,8 +26,7 @@ def _worker_of(process: int) -> LocalizeWorker:
 @worker_process_init.connect
 def load_models(**_: object) -> None:
     """After the fork, never before: a child that inherits torch's threads hangs."""
-    engine = process_engine()
-    _ = engine.localizer, engine.descriptor, engine.index
+    process_engine().load()
 
 
 @app.task(name="vcl_plugin.localize", **PATIENT)
