@@ -72,16 +72,21 @@ def _serve(request: dict[str, Any], out: BinaryIO) -> None:
             count += 1
             if count >= request["max_frames"]:
                 return
-        shown_until = sampler.shown_until
-        declared = clock.declared_seconds
-        short = declared is not None and declared - shown_until > max(2.0, 0.05 * declared)
-        if (count == 0 or short) and missing_bytes(path) > 0:
-            whole = f" of {declared:.1f}" if declared else ""
-            raise Unusable(
-                "truncated", f"the file ends early: {shown_until:.1f}{whole} seconds are there"
-            )
+        _refuse_cut_file(path, count, sampler.shown_until, clock.declared_seconds)
         if count == 0:
             raise Unusable("no_frames", "no frame of it can be decoded")
+        _send(out, b"D", json.dumps({"seconds": sampler.shown_until}).encode())
+
+
+def _refuse_cut_file(path: str, count: int, shown: float, declared: float | None) -> None:
+    """A file whose end is missing is refused, unless what is missing is a trifle."""
+    missing = missing_bytes(path)
+    if missing == 0:
+        return
+    is_short = declared is not None and declared - shown > max(2.0, 0.05 * declared)
+    is_cut = missing > 0.05 * (missing + os.path.getsize(path))
+    if count == 0 or is_short or is_cut:
+        raise Unusable("truncated", f"the file ends early, after {shown:.1f} seconds")
 
 
 def _limit_process(memory_bytes: int | None, cpu_seconds: int) -> None:
@@ -115,6 +120,8 @@ def _open(path: str, hardware: str | None) -> Any:
         if missing_bytes(path) > 0:
             raise Unusable("truncated", "the file ends before its index") from None
         raise Unusable("not_video", "its content is of no known video format") from None
+    except av.error.MemoryError:
+        raise
     except av.error.FFmpegError as error:
         raise Unusable("not_video", f"it cannot be opened: {error.strerror}") from None
 

@@ -104,9 +104,14 @@ def hash_file(path: str | Path) -> str:
 
 
 class FrameReader:
-    """Owns one decoder child. `info` is known at once; iterating yields `FrameBatch`es."""
+    """Owns one decoder child. `info` is known at once; iterating yields `FrameBatch`es.
+
+    `seconds` is the length as decoded, known when the iteration came to the end of the file; some
+    containers (MPEG) only guess their `info.duration`.
+    """
 
     info: VideoInfo
+    seconds: float | None = None
 
     def __init__(
         self,
@@ -163,6 +168,9 @@ class FrameReader:
         frames: list[NDArray[np.uint8]] = []
         try:
             while (message := self._read_message()) is not None:
+                if message[0] == b"D":
+                    self.seconds = json.loads(message[1])["seconds"]
+                    continue
                 second, frame = _unpack_frame(message[1])
                 # A film whose picture size changes midway starts a new batch there.
                 if frames and (len(frames) == self._batch_frames or frame.shape != frames[0].shape):
