@@ -39,6 +39,18 @@ from vcl_plugin.segments import read_segments
 
 TOLERANCE = 2.0  # seconds by which an end may be off
 REFERENCE_SECONDS = 60
+SHOWN = {
+    "infringing_segments": (
+        "asset",
+        "query",
+        "query_start",
+        "query_end",
+        "reference_start",
+        "reference_end",
+        "score",
+    ),
+    "infringing_seconds_by_asset": ("owner", "asset", "uploads", "segments", "infringing_seconds"),
+}
 WORKS = {
     "Northlight Pictures": ["Harbour", "Paper Planets", "The Long Field"],
     "Ostrava Studio": ["Clockwork Garden", "Saltwater", "Night Tram"],
@@ -202,14 +214,13 @@ def _report(
                 rows.append(row)
                 is_right = is_right and row["verdict"].startswith("✓")
         print_rows(rows, False, empty="", title="planted and found")
-        for name in ("infringing_segments", "infringing_seconds_by_asset"):
+        for name in SHOWN:
             report = read_report(connection, name)
-            hidden = {"query_id", "reference_id", "found_at", "last_found_at", "claim_status"}
-            shown = [at for at, column in enumerate(report.columns) if column not in hidden]
+            shown = [at for at, column in enumerate(report.columns) if column in SHOWN[name]]
             print_table(
                 [report.columns[at] for at in shown],
                 [[row[at] for at in shown] for row in report.rows],
-                title=f"SELECT * FROM {name}",
+                title=f"SELECT {', '.join(SHOWN[name])} FROM {name}",
             )
         claims = list_claims(connection)
         print_rows(
@@ -233,39 +244,43 @@ def _report(
 
 def _compare(upload: Upload, segments: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """A row for each planted segment beside what was found for it; one row for an innocent."""
+    claimed = [each for each in segments if each["claim_id"] is not None]
     if not upload.truth:
-        claimed = [each for each in segments if each["claim_id"] is not None]
-        return [
-            {
-                "upload": upload.path.stem,
-                "reference": "",
-                "true upload": "",
-                "found upload": ", ".join(_interval(each, "query") for each in claimed),
-                "true reference": "",
-                "found reference": "",
-                "verdict": "✗ claimed" if claimed else "✓ nothing claimed",
-            }
-        ]
+        verdict = f"✗ {len(claimed)} segments claimed" if claimed else "✓ nothing claimed"
+        return [_row(upload, "", None, None, verdict)]
     rows = []
     for source, truth in upload.truth:
         true = truth.as_dict()
-        candidates = [each for each in segments if each["reference"] == source.stem]
+        candidates = [each for each in claimed if each["reference"] == source.stem]
         best = min(candidates, key=lambda each: _error(each, true), default=None)
-        error = None if best is None else _error(best, true)
-        rows.append(
-            {
-                "upload": upload.path.stem,
-                "reference": source.stem,
-                "true upload": _interval(true, "query"),
-                "found upload": "" if best is None else _interval(best, "query"),
-                "true reference": _interval(true, "reference"),
-                "found reference": "" if best is None else _interval(best, "reference"),
-                "verdict": "✗ missed"
-                if error is None
-                else f"{'✓' if error <= TOLERANCE else '✗'} off by {error:.1f} s",
-            }
-        )
+        verdict = "✗ missed"
+        if best is not None:
+            error = _error(best, true)
+            verdict = f"{'✓' if error <= TOLERANCE else '✗'} off by {error:.1f} s"
+        rows.append(_row(upload, source.stem, true, best, verdict))
+    planted = {source.stem for source, _ in upload.truth}
+    wrong = [each for each in claimed if each["reference"] not in planted]
+    if wrong:
+        rows.append(_row(upload, wrong[0]["reference"], None, wrong[0], "✗ claimed without cause"))
     return rows
+
+
+def _row(
+    upload: Upload,
+    reference: str,
+    true: dict[str, Any] | None,
+    found: dict[str, Any] | None,
+    verdict: str,
+) -> dict[str, Any]:
+    return {
+        "upload": upload.path.stem,
+        "planted seconds": "—" if true is None else _interval(true, "query"),
+        "found": "—" if found is None else _interval(found, "query"),
+        "of reference": reference or "—",
+        "planted": "—" if true is None else _interval(true, "reference"),
+        "found there": "—" if found is None else _interval(found, "reference"),
+        "verdict": verdict,
+    }
 
 
 def _error(found: dict[str, Any], true: dict[str, Any]) -> float:

@@ -6,18 +6,22 @@ In: rows. Out: text. Called by every command.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from retrieval.errors import RetrievalError
 from vcl_plugin.reports import plain, shown
 
-stdout = Console(highlight=False, soft_wrap=True)
+# A pipe or a file has no width; a table in it should not be squeezed into eighty columns.
+stdout = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 stderr = Console(stderr=True, highlight=False)
 
 
@@ -43,20 +47,23 @@ def print_rows(
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None) -> None:
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold")
+    if title:
+        stdout.print(f"\n[bold]{escape(title)}[/]")
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
     for number, column in enumerate(columns):
-        values = [row[number] for row in rows]
-        is_numeric = all(
-            isinstance(value, int | float | None) or _is_number(value) for value in values
+        values = [row[number] for row in rows if row[number] is not None]
+        is_numeric = bool(values) and all(
+            isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+            for value in values
         )
         table.add_column(column.replace("_", " "), justify="right" if is_numeric else "left")
     for row in rows:
-        table.add_row(*[shown(value) for value in row])
+        table.add_row(*[escape(shown(value)) for value in row])
     stdout.print(table)
 
 
 def complain(error: RetrievalError) -> None:
-    stderr.print(f"[bold red]vcl:[/] {_escape(str(error))} [dim]({error.code})[/]")
+    stderr.print(f"[bold red]vcl:[/] {escape(str(error))} [dim]({error.code})[/]")
 
 
 def progress() -> Progress:
@@ -70,11 +77,3 @@ def progress() -> Progress:
         console=stderr,
         transient=True,
     )
-
-
-def _is_number(value: Any) -> bool:
-    return type(value).__name__ == "Decimal"
-
-
-def _escape(text: str) -> str:
-    return text.replace("[", r"\[")
