@@ -23,6 +23,9 @@ app.command()(services.down)
 app.command()(services.status)
 app.command()(services.config)
 app.command()(services.migrate)
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
+    services.psql
+)
 app.command()(worker.worker)
 app.command()(search.search)
 app.command()(search.localize)

@@ -6,6 +6,7 @@ In: settings. Out: running services, a migrated schema, and what state they are 
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +16,7 @@ from retrieval import database as db
 from retrieval.errors import RetrievalError
 from retrieval.services import (
     ensure_services,
+    psql_command,
     service_status,
     stop_services,
     wait_for_broker,
@@ -57,6 +59,14 @@ def migrate(
     wait_for_database(endpoints.database_url, settings.service_timeout)
     db.migrate(endpoints.database_url, revision)
     stdout.print(f"the schema is at {db.current_revision(db.connect(endpoints.database_url))}")
+
+
+def psql(context: typer.Context) -> None:
+    """Open psql on the database; whatever follows is psql's: `vcl psql -c "SELECT 1"`."""
+    settings = load_settings()
+    ensure_services(settings)
+    command = [*psql_command(settings), *context.args]
+    os.execv(command[0], command)
 
 
 def config(as_json: AsJson = False) -> None:
