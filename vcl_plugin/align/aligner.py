@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -33,6 +33,15 @@ class Aligner(ABC):
     """
 
     name: ClassVar[str]
+    GRID: ClassVar[Mapping[str, Sequence[Any]]] = {
+        "deviations": (2.0, 2.5, 3.0, 3.5, 4.0, 5.0),
+        "min_similarity": (0.2, 0.3, 0.4, 0.5),
+        "sure_similarity": (0.6, 0.7, 0.8),
+        "min_length": (3, 4, 5, 6, 8),
+        "min_strength": (0.4, 0.8, 1.2, 1.6, 2.4),
+        "reversed_margin": (1.0, 1.25, 1.5, 2.0),
+        "max_overlap": (0.1, 0.3, 0.5),
+    }
     revision: ClassVar[int] = 1  # raised when the same parameters begin to give other segments
 
     min_similarity: float = 0.3

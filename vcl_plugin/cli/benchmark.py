@@ -63,7 +63,7 @@ def make(
         max_frames=max_frames,
     )
     with progress() as bar:
-        task = bar.add_task("embedding", total=None)
+        task = bar.add_task("embedding", total=1)
         recipe = make_benchmark(
             order,
             out,

@@ -156,7 +156,9 @@ def _is_writable(path: Path) -> bool:
 
 def _tune(folder: Folder, method: Method, processes: int) -> list[Trial]:
     with progress() as bar:
-        task = bar.add_task(f"{method.name}: tuning", total=None)
+        # How many rounds it takes is known at the end; two are usual.
+        guess = 2 * sum(map(len, getattr(type(method.load()), "GRID", {}).values())) or 1
+        task = bar.add_task(f"{method.name}: tuning", total=guess)
 
         def show(trial: Trial) -> None:
             bar.update(task, advance=1, description=f"{method.name}: {trial.summary.f_score:.4f}")
