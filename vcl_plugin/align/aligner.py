@@ -18,7 +18,7 @@ import numpy as np
 from retrieval.arrays import as_descriptors
 from retrieval.plugins import Array
 from retrieval.records import Segment
-from vcl_plugin.align.paths import Map, Path, background, cut_path, make_segment
+from vcl_plugin.align.paths import Map, Path, background, cut_path, make_segment, measure_change
 from vcl_plugin.boxes import box_areas, intersection_matrix
 
 
@@ -29,7 +29,9 @@ class Aligner(ABC):
     Frames match when they are more alike than a floor, which lies `deviations` above the map's own
     background, but between `min_similarity` and `sure_similarity`. A segment needs `min_length`
     matched frames and a strength (similarity above the floor, summed) of `min_strength`; it may
-    pause for `max_gap` seconds, and beyond `max_shift` seconds off its line it is cut in two.
+    pause for `max_gap` seconds, and beyond `max_shift` seconds off its line it is cut in two. A
+    copy must move: it needs a change (see `measure_change`) of `min_change`, of which each second
+    gives it `still_credit`, so that a still counts when it stands long enough.
     """
 
     name: ClassVar[str]
@@ -38,6 +40,7 @@ class Aligner(ABC):
         "min_similarity": (0.2, 0.3, 0.4, 0.5),
         "sure_similarity": (0.6, 0.7, 0.8),
         "min_length": (3, 4, 5, 6, 8),
+        "min_change": (0.0, 0.15, 0.25, 0.35, 0.5),
         "min_strength": (0.4, 0.8, 1.2, 1.6, 2.4),
         "reversed_margin": (1.0, 1.25, 1.5, 2.0),
         "max_overlap": (0.1, 0.3, 0.5),
@@ -53,6 +56,8 @@ class Aligner(ABC):
     max_shift: float = 3.0
     max_speed: float = 3.0
     max_overlap: float = 0.3
+    min_change: float = 0.25
+    still_credit: float = 0.02
     # A still shot matches in both directions; only a clearly stronger path backwards is a reversal.
     reversed_margin: float = 1.25
 
@@ -100,8 +105,13 @@ class Aligner(ABC):
         rated = []
         for piece in pieces:
             strength = float((similarity[piece.rows, piece.columns] - floor).sum())
-            is_plausible = 1 / self.max_speed <= piece.slope <= self.max_speed
-            if strength >= self.min_strength and piece.seconds >= self.min_length and is_plausible:
+            change = measure_change(piece, similarity) + self.still_credit * len(piece)
+            if (
+                strength >= self.min_strength
+                and change >= self.min_change
+                and piece.seconds >= self.min_length
+                and 1 / self.max_speed <= piece.slope <= self.max_speed
+            ):
                 margin = 1.0 if piece.is_reversed else self.reversed_margin
                 rated.append((strength * margin, piece))
         rated.sort(key=lambda each: -each[0])

@@ -126,6 +126,18 @@ def estimate_speed(path: Path) -> float:
     return slope if slope > 0 else path.slope
 
 
+def measure_change(path: Path, similarity: Map) -> float:
+    """How much the picture changes along a path, in whole scenes: 0 for a still, 1 per clean cut.
+
+    Where both videos move on, a frame is less like its neighbour's partner than like its own; black
+    frames and title cards match all around, however long they stand.
+    """
+    rows, columns = path.rows, path.columns
+    own = similarity[rows, columns]
+    crossed = similarity[rows[:-1], columns[1:]] + similarity[rows[1:], columns[:-1]]
+    return float((1 - crossed / np.maximum(own[:-1] + own[1:], 1e-6)).sum())
+
+
 def make_segment(path: Path, similarity: Map) -> Segment:
     """The path as a record. Its score is the mean similarity over the frames the segment covers,
     so a path with holes scores lower than one without."""
