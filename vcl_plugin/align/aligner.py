@@ -105,7 +105,8 @@ class Aligner(ABC):
         rated = []
         for piece in pieces:
             strength = float((similarity[piece.rows, piece.columns] - floor).sum())
-            change = measure_change(piece, similarity) + self.still_credit * len(piece)
+            seconds = piece.box[2] - piece.box[0]
+            change = measure_change(piece, similarity) + self.still_credit * seconds
             if (
                 strength >= self.min_strength
                 and change >= self.min_change

@@ -113,10 +113,16 @@ def test_unrelated_videos_give_nothing(method: Aligner) -> None:
 
 def test_a_still_picture_copied_is_not_called_reversed(method: Aligner) -> None:
     cells = noise_map(60, 60)
-    cells[20:35, 25:40] = 0.8
+    cells[20:35, 25:40] = 0.8 + 0.2 * (cells[20:35, 25:40] - 0.1)
     segments = method.localize_map(cells)
     assert segments
     assert not segments[0].is_reversed
+
+
+def test_shared_black_frames_or_a_title_card_are_no_copy(method: Aligner) -> None:
+    cells = noise_map(80, 80)
+    cells[20:27, 40:46] = 0.98
+    assert method.localize_map(cells) == []
 
 
 def test_the_map_is_not_changed(method: Aligner) -> None:
