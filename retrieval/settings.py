@@ -41,8 +41,6 @@ class Settings:
     )
     top_k: int = _setting(20, "candidate references compared per query", 1, 10_000)
     min_candidate_score: float = _setting(0.0, "candidates below this score are left out", -1, 1)
-    min_claim_score: float = _setting(0.3, "a segment below this score raises no claim", 0, 1)
-    min_claim_seconds: float = _setting(3.0, "a segment shorter than this raises no claim", 0)
     decode_timeout: float = _setting(600.0, "seconds after which decoding one video is given up", 1)
     max_frames: int = _setting(36_000, "frames kept of one video (10 hours at one a second)", 1)
     batch_frames: int = _setting(20_000, "reference frames localized in one batch", 1)

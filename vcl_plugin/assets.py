@@ -28,14 +28,20 @@ def add_asset(connection: Connection, owner: str, title: str) -> int:
         ON CONFLICT DO NOTHING"""),
         {"owner": owner, "title": title},
     )
-    return int(
-        connection.execute(
-            text("""
-            SELECT assets.id FROM assets JOIN owners ON owners.id = assets.owner_id
-            WHERE owners.name = :owner AND assets.title = :title"""),
-            {"owner": owner, "title": title},
-        ).scalar_one()
+    asset_id = connection.execute(
+        text("""
+        SELECT assets.id FROM assets JOIN owners ON owners.id = assets.owner_id
+        WHERE owners.name = :owner AND assets.title = :title"""),
+        {"owner": owner, "title": title},
+    ).scalar_one()
+    connection.execute(
+        text("""
+        INSERT INTO asset_owners (asset_id, owner_id, territory, share)
+        SELECT id, owner_id, 'WW', 100 FROM assets
+        WHERE id = :asset AND NOT EXISTS (SELECT 1 FROM asset_owners WHERE asset_id = :asset)"""),
+        {"asset": asset_id},
     )
+    return int(asset_id)
 
 
 def find_asset(connection: Connection, name: str) -> int:

@@ -1,21 +1,29 @@
 """The life of a claim: raised from segments, decided by people, never changed without an event.
 
 In: recorded segments, and a reviewer's decisions. Out: rows in `claims` and `claim_events`.
-Called by the localize task (raise) and the command line (decide). Nothing else writes claims.
+Called by the localize task (settle) and the command line (decide). Nothing else writes claims.
 
     potential ──confirm──▶ active ──dispute──▶ disputed ──uphold──▶ upheld
         │                    │                     │                  │
         ├──release──▶ released ◀──release──────────┴──────release─────┘
         └──expire───▶ expired ◀──expire── (active, disputed)
+
+The engine raises a claim as potential when its policy asks for review, else as active; it expires
+a claim of its own whose evidence is gone. What a person has decided it never touches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, text
 
 from retrieval.errors import NotFound, Refused
+from retrieval.records import Segment, Span
+from vcl_plugin.guard import hold_segments
+from vcl_plugin.policies import Evidence, Policy, decide, most_restrictive
+from vcl_plugin.rights import exclude_span, list_territories, read_asset_policy
 
 TRANSITIONS: dict[str, frozenset[str]] = {
     "potential": frozenset({"active", "released", "expired"}),
@@ -25,53 +33,157 @@ TRANSITIONS: dict[str, frozenset[str]] = {
     "released": frozenset(),
     "expired": frozenset(),
 }
+STANDING = ("potential", "active", "disputed", "upheld")
 REASONS = ("misidentified", "authorised", "fair_use", "public_domain", "original")
 ENGINE = "engine"  # the actor of what no person did
 
 
-def raise_claims(
-    connection: Connection, run_id: int, min_score: float, min_seconds: float
-) -> int | None:
-    """Tie a run's strong segments to the claim on their asset, raising it if it is new.
+def settle_claims(connection: Connection, query_id: str) -> list[int]:
+    """Bring the claims on an upload in line with its segments; returns those that stand.
 
-    A weak or short segment joins a claim that a strong one carries, but raises none. An upload
-    that is a reference of the same owner is that owner's own. A claim that a person has decided
-    keeps its status, whatever is found again.
+    It looks at all segments of the upload, so the order in which pairs finish does not matter. The
+    upload's row is locked: two workers that finish pairs of it settle one after the other.
     """
-    match = connection.execute(
+    connection.execute(
+        text("SELECT 1 FROM videos WHERE id = :query FOR NO KEY UPDATE"), {"query": query_id}
+    )
+    hold_segments(connection, query_id)
+    standing = []
+    for asset_id, evidence in gather_evidence(connection, query_id).items():
+        policy = read_asset_policy(connection, asset_id)
+        claim_id = _settle(connection, asset_id, query_id, evidence, policy)
+        if claim_id is not None:
+            standing.append(claim_id)
+    return standing
+
+
+def gather_evidence(connection: Connection, query_id: str | None = None) -> dict[Any, Evidence]:
+    """By asset, everything it matches in an upload; by (upload, asset) if no upload is named.
+
+    An asset whose segments are all held has evidence without segments. An upload that is itself a
+    reference is nobody's upload: what it shares is a conflict, not a claim.
+    """
+    rows = connection.execute(
         text("""
-        SELECT segments.query_id, reference_videos.asset_id
+        SELECT segments.query_id, reference_videos.asset_id, segments.reference_id, segments.held,
+               lower(query_span)::float AS query_start, upper(query_span)::float AS query_end,
+               lower(reference_span)::float AS reference_start,
+               upper(reference_span)::float AS reference_end, segments.score,
+               coalesce(query.duration, 0) AS query_seconds,
+               coalesce(reference.duration, 0) AS reference_seconds
         FROM segments
         JOIN reference_videos ON reference_videos.video_id = segments.reference_id
-        JOIN assets ON assets.id = reference_videos.asset_id
-        WHERE segments.run_id = :run AND segments.score >= :score
-          AND upper(segments.query_span) - lower(segments.query_span) >= :seconds
-          AND NOT EXISTS (
-              SELECT 1 FROM reference_videos AS own
-              JOIN assets AS own_asset ON own_asset.id = own.asset_id
-              WHERE own.video_id = segments.query_id AND own_asset.owner_id = assets.owner_id)
-        LIMIT 1"""),
-        {"run": run_id, "score": min_score, "seconds": min_seconds},
-    ).first()
-    if match is None:
-        return None
-    raised = connection.execute(
+        JOIN videos AS query ON query.id = segments.query_id
+        JOIN videos AS reference ON reference.id = segments.reference_id
+        WHERE (CAST(:query AS text) IS NULL OR segments.query_id = :query)
+          AND NOT EXISTS (SELECT 1 FROM reference_videos AS own
+                          WHERE own.video_id = segments.query_id)
+        ORDER BY segments.query_id, reference_videos.asset_id, segments.id"""),
+        {"query": query_id},
+    ).all()
+    groups: dict[Any, list[Any]] = {}
+    for row in rows:
+        key = row.asset_id if query_id is not None else (row.query_id, row.asset_id)
+        groups.setdefault(key, []).append(row)
+    return {key: _evidence(group) for key, group in groups.items()}
+
+
+def _evidence(rows: Sequence[Any]) -> Evidence:
+    segments: dict[str, list[Segment]] = {}
+    for row in rows:
+        if row.held is None:
+            query = Span(row.query_start, row.query_end)
+            reference = Span(row.reference_start, row.reference_end)
+            segments.setdefault(row.reference_id, []).append(Segment(query, reference, row.score))
+    lengths = {row.reference_id: row.reference_seconds for row in rows}
+    return Evidence(segments, rows[0].query_seconds, lengths)
+
+
+def _settle(
+    connection: Connection, asset_id: int, query_id: str, evidence: Evidence, policy: Policy
+) -> int | None:
+    decided = decide(policy, evidence, list_territories(connection, asset_id))
+    claim = connection.execute(
         text("""
-        INSERT INTO claims (asset_id, query_id) VALUES (:asset, :query)
-        ON CONFLICT (asset_id, query_id) DO NOTHING RETURNING id"""),
-        {"asset": match.asset_id, "query": match.query_id},
-    ).scalar()
-    if raised is not None:
-        _write_event(connection, raised, ENGINE, None, "potential", None, None)
-    claim_id = connection.execute(
-        text("SELECT id FROM claims WHERE asset_id = :asset AND query_id = :query"),
-        {"asset": match.asset_id, "query": match.query_id},
-    ).scalar_one()
-    connection.execute(
-        text("UPDATE segments SET claim_id = :claim WHERE run_id = :run"),
-        {"claim": claim_id, "run": run_id},
-    )
+        SELECT id, status, EXISTS (SELECT 1 FROM claim_events
+                                   WHERE claim_id = claims.id AND actor <> :engine) AS is_decided
+        FROM claims WHERE asset_id = :asset AND query_id = :query FOR UPDATE"""),
+        {"asset": asset_id, "query": query_id, "engine": ENGINE},
+    ).first()
+    if not decided:
+        if claim is not None and not claim.is_decided and claim.status in STANDING:
+            _move(connection, claim.id, claim.status, "expired", ENGINE, None, "no evidence left")
+        if claim is not None:
+            _tie(connection, claim.id, asset_id, query_id)
+        return None
+    action = most_restrictive(decided.values())
+    status = "potential" if action == "review" else "active"
+    if claim is None:
+        claim_id = connection.execute(
+            text("""
+            INSERT INTO claims (asset_id, query_id, status) VALUES (:asset, :query, :status)
+            RETURNING id"""),
+            {"asset": asset_id, "query": query_id, "status": status},
+        ).scalar_one()
+        _write_event(connection, claim_id, ENGINE, None, status, None, policy.name)
+    else:
+        claim_id = claim.id
+    _tie(connection, claim_id, asset_id, query_id)
+    if claim is not None and (claim.is_decided or claim.status not in STANDING):
+        return int(claim_id) if claim.status in STANDING else None
+    _apply(connection, claim_id, action, decided, policy)
+    if claim is not None and claim.status == "potential" and status == "active":
+        _move(connection, claim_id, "potential", "active", ENGINE, None, policy.name)
     return int(claim_id)
+
+
+def _tie(connection: Connection, claim_id: int, asset_id: int, query_id: str) -> None:
+    """Tie the asset's segments to the claim, and keep their union in it for the reports."""
+    connection.execute(
+        text("""
+        UPDATE segments SET claim_id = CASE WHEN segments.held IS NULL THEN :claim END
+        FROM reference_videos
+        WHERE reference_videos.video_id = segments.reference_id
+          AND reference_videos.asset_id = :asset AND segments.query_id = :query
+          AND segments.claim_id IS DISTINCT FROM
+              CASE WHEN segments.held IS NULL THEN CAST(:claim AS bigint) END"""),
+        {"claim": claim_id, "asset": asset_id, "query": query_id},
+    )
+    connection.execute(
+        text("""
+        UPDATE claims SET query_spans = coalesce(found.spans, '{}'), segments = found.segments,
+               score = coalesce(found.score, 0), seconds = covered_seconds(found.spans),
+               last_found_at = coalesce(found.last_found_at, claims.last_found_at)
+        FROM (SELECT range_agg(query_span) AS spans, count(*) AS segments, max(score) AS score,
+                     max(created_at) AS last_found_at
+              FROM segments WHERE claim_id = :claim) AS found
+        WHERE claims.id = :claim"""),
+        {"claim": claim_id},
+    )
+
+
+def _apply(
+    connection: Connection, claim_id: int, action: str, decided: dict[str, str], policy: Policy
+) -> None:
+    connection.execute(
+        text("""
+        UPDATE claims SET action = :action,
+               policy_id = (SELECT id FROM policies WHERE name = :policy)
+        WHERE id = :id"""),
+        {"id": claim_id, "action": action, "policy": policy.name},
+    )
+    connection.execute(
+        text("DELETE FROM claim_territories WHERE claim_id = :claim"), {"claim": claim_id}
+    )
+    connection.execute(
+        text("""
+        INSERT INTO claim_territories (claim_id, territory, action)
+        VALUES (:claim, :territory, :action)"""),
+        [
+            {"claim": claim_id, "territory": territory, "action": each}
+            for territory, each in decided.items()
+        ],
+    )
 
 
 def decide_claim(
@@ -93,42 +205,82 @@ def decide_claim(
         raise Refused(f"claim {claim_id} is {current} and cannot become {status}; only {open_ways}")
     if reason is not None and reason not in REASONS:
         raise Refused(f"{reason!r} is no reason for a claim; use one of {', '.join(REASONS)}")
-    connection.execute(
+    _move(connection, claim_id, current, status, actor, reason, note)
+
+
+def release_and_exclude(
+    connection: Connection, claim_id: int, actor: str, reason: str | None, note: str | None
+) -> list[int]:
+    """Release a claim and let the footage it rests on prove nothing any more.
+
+    Sibling claims that rest on nothing else are released with it; returns their ids.
+    """
+    spans = connection.execute(
         text("""
-        UPDATE claims SET status = :status, reason = :reason, updated_at = now()
-        WHERE id = :id"""),
-        {"id": claim_id, "status": status, "reason": reason},
-    )
-    _write_event(connection, claim_id, actor, current, status, reason, note)
+        SELECT reference_id, lower(reference_span)::float AS low,
+               upper(reference_span)::float AS high
+        FROM segments WHERE claim_id = :claim"""),
+        {"claim": claim_id},
+    ).all()
+    decide_claim(connection, claim_id, "released", actor, reason, note)
+    for row in spans:
+        exclude_span(connection, row.reference_id, Span(row.low, row.high), actor, note, claim_id)
+    uploads = connection.execute(
+        text("""
+        SELECT DISTINCT query_id FROM segments
+        WHERE reference_id = ANY(:references) AND claim_id IS NOT NULL ORDER BY query_id"""),
+        {"references": [row.reference_id for row in spans]},
+    ).scalars()
+    siblings: list[int] = []
+    for query_id in list(uploads):
+        hold_segments(connection, query_id)
+        bare = connection.execute(
+            text("""
+            SELECT claims.id, claims.status FROM claims
+            WHERE claims.query_id = :query AND claims.id <> :claim
+              AND claims.status = ANY(:standing)
+              AND EXISTS (SELECT 1 FROM segments WHERE claim_id = claims.id AND held = 'excluded')
+              AND NOT EXISTS (SELECT 1 FROM segments
+                              WHERE claim_id = claims.id AND held IS NULL)
+            ORDER BY claims.id FOR UPDATE"""),
+            {"query": query_id, "claim": claim_id, "standing": list(STANDING)},
+        ).all()
+        for sibling in bare:
+            why = f"rests only on footage excluded with claim {claim_id}"
+            _move(connection, sibling.id, sibling.status, "released", actor, reason, why)
+            siblings.append(sibling.id)
+        settle_claims(connection, query_id)
+    return siblings
 
 
 def list_claims(
-    connection: Connection, status: str | None = None, query_id: str | None = None
+    connection: Connection,
+    status: str | None = None,
+    query_id: str | None = None,
+    owner: str | None = None,
+    limit: int = 1000,
 ) -> list[dict[str, Any]]:
+    """Claims, the newest first."""
     rows = connection.execute(
-        text("""
-        SELECT claims.id, claims.status, owners.name AS owner, assets.title AS asset,
-               videos.title AS query, claims.query_id,
-               (SELECT sum(upper(span) - lower(span))::float FROM unnest(
-                   (SELECT range_agg(query_span) FROM segments WHERE claim_id = claims.id)
-               ) AS span) AS seconds,
-               claims.created_at
-        FROM claims
-        JOIN assets ON assets.id = claims.asset_id
-        JOIN owners ON owners.id = assets.owner_id
-        JOIN videos ON videos.id = claims.query_id
+        text(f"""
+        {_CLAIM_ROW}
         WHERE (CAST(:status AS text) IS NULL OR claims.status = :status)
           AND (CAST(:query AS text) IS NULL OR claims.query_id = :query)
-        ORDER BY claims.id"""),
-        {"status": status, "query": query_id},
+          AND (CAST(:owner AS text) IS NULL OR owners.name = :owner)
+        ORDER BY claims.id DESC LIMIT :limit"""),
+        {"status": status, "query": query_id, "owner": owner, "limit": limit},
     )
     return [dict(row) for row in rows.mappings()]
 
 
 def read_claim(connection: Connection, claim_id: int) -> dict[str, Any]:
     """A claim with its segments and its whole history."""
-    found = [each for each in list_claims(connection) if each["id"] == claim_id]
-    if not found:
+    found = (
+        connection.execute(text(f"{_CLAIM_ROW} WHERE claims.id = :id"), {"id": claim_id})
+        .mappings()
+        .first()
+    )
+    if found is None:
         raise NotFound(f"there is no claim {claim_id}; `vcl claims list` shows them all")
     segments = connection.execute(
         text("""
@@ -147,10 +299,38 @@ def read_claim(connection: Connection, claim_id: int) -> dict[str, Any]:
         {"id": claim_id},
     )
     return {
-        **found[0],
+        **found,
         "segments": [dict(row) for row in segments.mappings()],
         "events": [dict(row) for row in events.mappings()],
     }
+
+
+def _move(
+    connection: Connection,
+    claim_id: int,
+    from_status: str,
+    to_status: str,
+    actor: str,
+    reason: str | None,
+    note: str | None,
+) -> None:
+    connection.execute(
+        text("""
+        UPDATE claims SET status = :status, reason = :reason, updated_at = now()
+        WHERE id = :id"""),
+        {"id": claim_id, "status": to_status, "reason": reason},
+    )
+    _write_event(connection, claim_id, actor, from_status, to_status, reason, note)
+
+
+_CLAIM_ROW = """
+    SELECT claims.id, claims.status, claims.action, owners.name AS owner, assets.title AS asset,
+           videos.title AS query, claims.query_id, claims.seconds, claims.segments AS segment_count,
+           claims.score, claims.created_at
+    FROM claims
+    JOIN assets ON assets.id = claims.asset_id
+    JOIN owners ON owners.id = assets.owner_id
+    JOIN videos ON videos.id = claims.query_id"""
 
 
 def _write_event(

@@ -18,17 +18,46 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, select_autoescape
 from sqlalchemy import Connection, text
 
-from retrieval.errors import NotFound
+from retrieval.errors import NotFound, Refused
 
 REPORTS = {
     "infringing_segments": "every segment under a standing claim, with both spans and its score",
     "infringing_seconds_by_asset": "seconds of uploads that an asset fills, overlaps counted once",
+    "infringing_seconds_by_owner": "the same by owner, over all their assets",
+    "claims_open": "claims that wait for a decision or can still be disputed",
     "claims_daily": "claims raised and decided, per day and owner",
+    "uploads_by_infringing_share": "uploads and how much of each is copied",
+    "segments_by_transformation": "copies by direction and tempo",
+    "held_segments": "matches that claim nothing by themselves, and why",
+    "reference_conflicts": "references of two owners that share footage",
+    "quarantined_pairs": "pairs that could not be compared, and why",
+    "search_turnaround": "searches a day and how long they took",
 }
 _ORDER = {
-    "infringing_segments": "owner, asset, query, query_start",
+    "infringing_segments": "claim_id, query_start",
     "infringing_seconds_by_asset": "infringing_seconds DESC, owner, asset",
+    "infringing_seconds_by_owner": "infringing_seconds DESC, owner",
+    "claims_open": "claim_id DESC",
     "claims_daily": "day DESC, owner",
+    "uploads_by_infringing_share": "infringing_share DESC NULLS LAST, query_id",
+    "segments_by_transformation": "segments DESC",
+    "held_segments": "segment_id DESC",
+    "reference_conflicts": "found_at DESC, reference_id, reference_start",
+    "quarantined_pairs": "pair_id DESC",
+    "search_turnaround": "day DESC",
+}
+# The column that `since` filters, where a report has a time.
+_WHEN = {
+    "infringing_segments": "found_at",
+    "infringing_seconds_by_asset": "last_found_at",
+    "infringing_seconds_by_owner": "last_found_at",
+    "claims_open": "raised_at",
+    "claims_daily": "day",
+    "uploads_by_infringing_share": "last_found_at",
+    "held_segments": "found_at",
+    "reference_conflicts": "found_at",
+    "quarantined_pairs": "opened_at",
+    "search_turnaround": "day",
 }
 
 
@@ -41,10 +70,35 @@ class Report:
     rows: Sequence[Sequence[Any]]
 
 
-def read_report(connection: Connection, name: str) -> Report:
+def read_report(
+    connection: Connection,
+    name: str,
+    since: datetime | None = None,
+    owner: str | None = None,
+    asset: str | None = None,
+    limit: int | None = None,
+) -> Report:
+    """The rows of a view, narrowed; a filter on a column that the view lacks is refused."""
     if name not in REPORTS:
         raise NotFound(f"there is no report {name!r}; choose one of {', '.join(REPORTS)}")
-    result = connection.execute(text(f"SELECT * FROM {name} ORDER BY {_ORDER[name]}"))
+    columns = set(connection.execute(text(f"SELECT * FROM {name} LIMIT 0")).keys())
+    conditions, values = [], {}
+    for column, operator, value in (
+        (_WHEN.get(name, "a time"), ">=", since),
+        ("owner", "=", owner),
+        ("asset", "=", asset),
+    ):
+        if value is None:
+            continue
+        if column not in columns:
+            raise Refused(f"the report {name} has no {column} to filter by")
+        conditions.append(f"{column} {operator} :{column}")
+        values[column] = value
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    most = "" if limit is None else f"LIMIT {int(limit)}"
+    result = connection.execute(
+        text(f"SELECT * FROM {name} {where} ORDER BY {_ORDER[name]} {most}"), values
+    )
     return Report(name, list(result.keys()), [tuple(row) for row in result])
 
 

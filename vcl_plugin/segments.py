@@ -30,13 +30,14 @@ class Outcome:
     """What one localization gave, and how it was made."""
 
     segments: Sequence[Segment]
+    is_empty: Sequence[bool]  # which of them show only frames without information
     localizer: str
     worker: str
     seconds: float
 
 
 def record_segments(connection: Connection, pair: LeasedPair, outcome: Outcome) -> int | None:
-    """Write the run and its segments; None if the pair was recorded before."""
+    """Write the run and its segments, to the millisecond; None if the pair was recorded before."""
     run_id = connection.execute(
         text("""
         INSERT INTO runs (pair_id, localizer, worker, seconds)
@@ -51,28 +52,42 @@ def record_segments(connection: Connection, pair: LeasedPair, outcome: Outcome) 
     ).scalar()
     if run_id is None:
         return None
-    if outcome.segments:
+    rows = [_rounded(segment) for segment in outcome.segments]
+    # What is shorter than a millisecond is no copy, and an empty range in the table.
+    rows = [
+        row
+        for row in rows
+        if row["query_start"] < row["query_end"] and row["reference_start"] < row["reference_end"]
+    ]
+    if rows:
         connection.execute(
             text("""
             INSERT INTO segments (run_id, query_id, reference_id, query_span, reference_span,
-                                  score, is_reversed, speed)
+                                  score, is_reversed, speed, held)
             VALUES (:run, :query, :reference,
-                    numrange(round(CAST(:query_start AS numeric), 3),
-                             round(CAST(:query_end AS numeric), 3)),
-                    numrange(round(CAST(:reference_start AS numeric), 3),
-                             round(CAST(:reference_end AS numeric), 3)),
-                    :score, :is_reversed, :speed)"""),
+                    numrange(CAST(:query_start AS numeric), CAST(:query_end AS numeric)),
+                    numrange(CAST(:reference_start AS numeric), CAST(:reference_end AS numeric)),
+                    :score, :is_reversed, :speed,
+                    CASE WHEN :is_empty THEN 'low_information' END)"""),
             [
                 {
                     "run": run_id,
                     "query": pair.query_id,
                     "reference": pair.reference_id,
+                    "is_empty": is_empty,
                     **segment.as_dict(),
                 }
-                for segment in outcome.segments
+                for segment, is_empty in zip(outcome.segments, outcome.is_empty, strict=True)
             ],
         )
     return int(run_id)
+
+
+def _rounded(segment: Segment) -> dict[str, Any]:
+    """The segment's columns, its ends to the millisecond."""
+    ends = ("query_start", "query_end", "reference_start", "reference_end")
+    row = segment.as_dict()
+    return {**row, **{end: round(float(row[end]), 3) for end in ends}}
 
 
 def read_segments(connection: Connection, search_id: str) -> list[dict[str, Any]]:
@@ -85,7 +100,7 @@ def read_segments(connection: Connection, search_id: str) -> list[dict[str, Any]
                upper(segments.query_span)::float AS query_end,
                lower(segments.reference_span)::float AS reference_start,
                upper(segments.reference_span)::float AS reference_end,
-               segments.score, segments.is_reversed, segments.speed
+               segments.score, segments.is_reversed, segments.speed, segments.held
         FROM search_pairs
         JOIN runs ON runs.pair_id = search_pairs.pair_id
         JOIN segments ON segments.run_id = runs.id

@@ -10,21 +10,33 @@ import logging
 import time
 from collections.abc import Sequence
 
+import numpy as np
 from sqlalchemy import text
 
 from retrieval import catalogue, leases, searches
 from retrieval.database import transaction
 from retrieval.engine import RetrievalEngine
-from retrieval.errors import BadDescriptors, FingerprintMismatch, NotFound
+from retrieval.errors import BadDescriptors, FingerprintMismatch, NotFound, RetrievalError
 from retrieval.plugins import Array
 from retrieval.records import Pair, Segment
-from vcl_plugin.claims import raise_claims
+from retrieval.store import StoredDescriptors
+from vcl_plugin.claims import settle_claims
+from vcl_plugin.guard import is_low_information
 from vcl_plugin.segments import LeasedPair, Outcome, record_segments
 
 log = logging.getLogger(__name__)
 
 # Trying again does not mend these; the pair is set aside at once.
 HOPELESS = (BadDescriptors, FingerprintMismatch, NotFound)
+NOTHING = StoredDescriptors(np.zeros((0, 256), np.float32), np.zeros(0, bool), None)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Pairs of one query and one kind of descriptors that one holder has leased."""
+
+    holder: str
+    pairs: list[LeasedPair]
 
 
 class LocalizeWorker:
@@ -44,10 +56,10 @@ class LocalizeWorker:
         the rows it waits for.
         """
         with transaction(self.database) as connection:
-            if searches.count_pairs(connection, search_id, reference_ids) == len(reference_ids):
+            known = searches.count_pairs(connection, search_id, reference_ids)
+            if reference_ids and known == len(reference_ids):
                 return
-            for video_id in (query_id, *reference_ids):
-                catalogue.note_unregistered(connection, video_id)
+            catalogue.note_unregistered(connection, [query_id, *reference_ids])
             searches.create_search(connection, query_id, search_id)
             fingerprint = fingerprint or catalogue.newest_fingerprint(connection, query_id)
             if fingerprint is None:
@@ -62,24 +74,23 @@ class LocalizeWorker:
             method = searches.Method(self.engine.localizer.fingerprint, fingerprint)
             pairs = [
                 Pair(query_id, reference_id, rank, 0.0)
-                for rank, reference_id in enumerate(dict.fromkeys(reference_ids), start=1)
+                for rank, reference_id in enumerate(reference_ids, start=1)
             ]
             searches.open_pairs(connection, search_id, pairs, method)
 
     def localize(self, query_id: str, reference_ids: Sequence[str]) -> int:
         """Localize those of the pairs that wait; returns how many were done."""
-        holder = leases.new_holder()
-        pairs = self._lease(query_id, reference_ids, holder)
-        if not pairs:
-            return 0
-        with leases.heartbeat(
-            self.database,
-            "pairs",
-            [pair.id for pair in pairs],
-            holder,
-            self.settings.lease_seconds,
-        ):
-            ready, arrays = self._load(pairs, holder)
+        return sum(
+            self._localize_batch(batch)
+            for group in self.engine.group_references(reference_ids)
+            for batch in self._lease(query_id, group)
+        )
+
+    def _localize_batch(self, batch: Batch) -> int:
+        ids = [pair.id for pair in batch.pairs]
+        seconds = self.settings.lease_seconds
+        with leases.heartbeat(self.database, "pairs", ids, batch.holder, seconds):
+            ready, arrays = self._load(batch.pairs)
             if not ready:
                 return 0
             started = time.monotonic()
@@ -88,61 +99,69 @@ class LocalizeWorker:
             except Exception:
                 # One pair of the batch is bad: find out which by taking them one at a time.
                 return sum(
-                    self._localize_alone(pair, arrays[0], array, holder)
+                    self._localize_alone(pair, arrays[0], array, batch.holder)
                     for pair, array in zip(ready, arrays[1:], strict=True)
                 )
-            seconds = (time.monotonic() - started) / len(ready)
-            for pair, segments in zip(ready, found, strict=True):
-                self._record(pair, segments, seconds, holder)
-        return len(ready)
+            share = (time.monotonic() - started) / len(ready)
+            return sum(
+                self._record(pair, segments, share, batch.holder)
+                for pair, segments in zip(ready, found, strict=True)
+            )
 
-    def _lease(self, query_id: str, reference_ids: Sequence[str], holder: str) -> list[LeasedPair]:
+    def _lease(self, query_id: str, reference_ids: Sequence[str]) -> Iterator[Batch]:
+        """Take the pairs that wait; a batch compares descriptors of one kind."""
+        holder = leases.new_holder()
+        model = self.engine.localizer.fingerprint
         with transaction(self.database) as connection:
             rows = connection.execute(
                 text("""
-                SELECT id, query_id, reference_id, fingerprint FROM pairs
-                WHERE query_id = :query AND reference_id = ANY(:references) AND model = :model
+                SELECT id, query_id, reference_id, fingerprint, model FROM pairs
+                WHERE query_id = :query AND reference_id = ANY(:references)
                   AND status IN ('waiting', 'running') ORDER BY id"""),
-                {
-                    "query": query_id,
-                    "references": list(reference_ids),
-                    "model": self.engine.localizer.fingerprint,
-                },
+                {"query": query_id, "references": list(reference_ids)},
             ).all()
+            ids = [row.id for row in rows]
             taken = set(
-                leases.acquire(
-                    connection,
-                    "pairs",
-                    [row.id for row in rows],
-                    holder,
-                    self.settings.lease_seconds,
-                )
+                leases.acquire(connection, "pairs", ids, holder, self.settings.lease_seconds)
             )
-        leased = [LeasedPair(*row) for row in rows if row.id in taken]
-        # One batch compares descriptors of one kind; pairs of another kind are swept up singly.
-        return [pair for pair in leased if pair.fingerprint == leased[0].fingerprint]
+            rows = [row for row in rows if row.id in taken]
+            for row in rows:
+                if row.model != model:
+                    # Asked of another localizer, before a deployment. It counts as an attempt, so
+                    # that a pair nobody here can do ends with this reason and holds no search.
+                    message = f"this worker localizes with {model}, the pair asks for {row.model}"
+                    leases.give_back(
+                        connection, "pairs", row.id, holder, "other_localizer", message
+                    )
+        for kind in dict.fromkeys(row.fingerprint for row in rows):
+            pairs = [
+                LeasedPair(row.id, row.query_id, row.reference_id, row.fingerprint)
+                for row in rows
+                if row.fingerprint == kind and row.model == model
+            ]
+            if pairs:
+                yield Batch(holder, pairs)
 
     def _load(
-        self, pairs: Sequence[LeasedPair], holder: str
-    ) -> tuple[list[LeasedPair], list[Array]]:
-        """Descriptors of the query, then of each reference; pairs without them are set aside."""
-        arrays: dict[str, Array] = {}
+        self, pairs: Sequence[LeasedPair]
+    ) -> tuple[list[LeasedPair], StoredDescriptors, list[Array]]:
+        """Descriptors of the query and of each reference; pairs without them are set aside."""
+        stored: dict[str, StoredDescriptors] = {}
         ready: list[LeasedPair] = []
         for pair in pairs:
             try:
                 for video_id in (pair.query_id, pair.reference_id):
-                    if video_id not in arrays:
-                        arrays[video_id] = self._descriptors(video_id, pair.fingerprint)
+                    if video_id not in stored:
+                        stored[video_id] = self._descriptors(video_id, pair.fingerprint)
             except HOPELESS as error:
                 with transaction(self.database) as connection:
                     searches.quarantine_pair(connection, pair.id, error.code, str(error))
                 continue
             ready.append(pair)
-        if not ready:
-            return [], []
-        return ready, [arrays[ready[0].query_id], *(arrays[each.reference_id] for each in ready)]
+        references = [stored[pair.reference_id].descriptors for pair in ready]
+        return ready, stored.get(pairs[0].query_id, NOTHING), references
 
-    def _descriptors(self, video_id: str, fingerprint: str) -> Array:
+    def _descriptors(self, video_id: str, fingerprint: str) -> StoredDescriptors:
         with transaction(self.database) as connection:
             path = catalogue.find_descriptors(connection, video_id, fingerprint)
             video = catalogue.read_video(connection, video_id)
@@ -152,42 +171,51 @@ class LocalizeWorker:
             raise FingerprintMismatch(
                 f"video {video_id!r} has no descriptors of {fingerprint}; ingest it again"
             )
-        return self.engine.store.read(path).descriptors
+        return self.engine.store.read(path)
 
     def _localize_alone(
-        self, pair: LeasedPair, query: Array, reference: Array, holder: str
+        self, pair: LeasedPair, query: StoredDescriptors, reference: Array, holder: str
     ) -> bool:
         started = time.monotonic()
         try:
-            segments = self.engine.localizer.localize(query, reference)
+            segments = self.engine.localizer.localize(query.descriptors, reference)
         except Exception as error:
-            log.exception("localize pair=%d failed", pair.id)
-            code = getattr(error, "code", "localizer_failed")
-            message = f"{type(error).__name__}: {error}"
-            with transaction(self.database) as connection:
-                if isinstance(error, HOPELESS):
-                    searches.quarantine_pair(connection, pair.id, code, message)
-                else:
-                    leases.give_back(connection, "pairs", pair.id, holder, code, message)
+            self._end_attempt(pair, error, holder)
             return False
-        self._record(pair, segments, time.monotonic() - started, holder)
-        return True
+        return self._record(pair, segments, time.monotonic() - started, holder)
 
     def _record(
         self, pair: LeasedPair, segments: Sequence[Segment], seconds: float, holder: str
-    ) -> None:
+    ) -> bool:
         """Result, claim and count in one transaction: all of it is there, or none."""
+        try:
+            with transaction(self.database) as connection:
+                if not leases.holds(connection, "pairs", pair.id, holder):
+                    log.warning("localize pair=%d lost its lease; another worker has it", pair.id)
+                    return False
+                outcome = Outcome(segments, self.engine.localizer.fingerprint, holder, seconds)
+                run_id = record_segments(connection, pair, outcome)
+                if run_id is not None:
+                    raise_claims(
+                        connection,
+                        run_id,
+                        self.settings.min_claim_score,
+                        self.settings.min_claim_seconds,
+                    )
+                searches.finish_pair(connection, pair.id, holder)
+        except SQLAlchemyError as error:  # what the database refuses; that it is away is not here
+            self._end_attempt(pair, error, holder)
+            return False
+        return True
+
+    def _end_attempt(self, pair: LeasedPair, error: Exception, holder: str) -> None:
+        """The pair waits for its next attempt, or is set aside where that would not help."""
+        log.error("localize pair=%d failed", pair.id, exc_info=error)
+        is_ours = isinstance(error, RetrievalError)
+        code = error.code if isinstance(error, RetrievalError) else "localizer_failed"
+        message = str(error) if is_ours else f"{type(error).__name__}: {error}"
         with transaction(self.database) as connection:
-            if not leases.holds(connection, "pairs", pair.id, holder):
-                log.warning("localize pair=%d lost its lease; another worker has it", pair.id)
-                return
-            outcome = Outcome(segments, self.engine.localizer.fingerprint, holder, seconds)
-            run_id = record_segments(connection, pair, outcome)
-            if run_id is not None:
-                raise_claims(
-                    connection,
-                    run_id,
-                    self.settings.min_claim_score,
-                    self.settings.min_claim_seconds,
-                )
-            searches.finish_pair(connection, pair.id, holder)
+            if isinstance(error, HOPELESS):
+                searches.quarantine_pair(connection, pair.id, code, message)
+            else:
+                leases.give_back(connection, "pairs", pair.id, holder, code, message)

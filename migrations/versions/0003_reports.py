@@ -61,7 +61,8 @@ def upgrade() -> None:
     GROUP BY owners.name, assets.id, assets.title;
 
     CREATE VIEW claims_daily AS
-    SELECT claim_events.at::date                                        AS day,
+    -- Days are UTC's, so that a report is the same whoever's session reads it.
+    SELECT (claim_events.at AT TIME ZONE 'UTC')::date                   AS day,
            owners.name                                                  AS owner,
            count(*) FILTER (WHERE claim_events.from_status IS NULL)     AS raised,
            count(*) FILTER (WHERE claim_events.to_status = 'active'
@@ -74,7 +75,7 @@ def upgrade() -> None:
     JOIN claims ON claims.id = claim_events.claim_id
     JOIN assets ON assets.id = claims.asset_id
     JOIN owners ON owners.id = assets.owner_id
-    GROUP BY claim_events.at::date, owners.name;
+    GROUP BY (claim_events.at AT TIME ZONE 'UTC')::date, owners.name;
     """)
 
 

@@ -1,0 +1,70 @@
+"""The guard against matches that prove nothing: shared, empty, excluded or allowed footage.
+
+In: an upload's segments. Out: `segments.held`, the reason why one claims nothing by itself.
+Called by claims before it settles an upload. A held segment is kept and shown, never dropped.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, text
+
+from retrieval.records import Segment
+
+# Footage that as many unrelated owners hold is nobody's: a stock clip, a network's intro, an ad.
+SHARED_OWNERS = 3
+# How much of a segment must be shared or excluded before the rest is too little to stand on.
+COVERED = 0.8
+# Share of frames without information from which a segment has nothing to recognise.
+EMPTY = 0.9
+
+
+def is_low_information(segment: Segment, flags: NDArray[np.bool_]) -> bool:
+    """Whether a segment shows nothing but black, flat colour or title cards in the query."""
+    inside = flags[int(segment.query.start) : int(np.ceil(segment.query.end))]
+    return bool(len(inside)) and float(inside.mean()) >= EMPTY
+
+
+def hold_segments(connection: Connection, query_id: str) -> None:
+    """Decide for every segment of an upload whether and why it is held.
+
+    `low_information` is a fact of the frames and stays; the others follow the present rows.
+    """
+    connection.execute(
+        text("""
+        WITH mine AS (
+            SELECT segments.id, segments.query_id, segments.reference_id, segments.query_span,
+                   segments.reference_span, assets.id AS asset_id, assets.owner_id
+            FROM segments
+            LEFT JOIN reference_videos ON reference_videos.video_id = segments.reference_id
+            LEFT JOIN assets ON assets.id = reference_videos.asset_id
+            WHERE segments.query_id = :query
+              AND segments.held IS DISTINCT FROM 'low_information'
+        ), judged AS (
+            SELECT mine.id, CASE
+                WHEN EXISTS (
+                    SELECT 1 FROM allowances JOIN videos AS upload ON upload.id = mine.query_id
+                    WHERE allowances.owner_id = mine.owner_id
+                      AND (allowances.asset_id IS NULL OR allowances.asset_id = mine.asset_id)
+                      AND (allowances.query_id = mine.query_id
+                           OR allowances.uploader = upload.uploader)) THEN 'allowed'
+                WHEN (SELECT covered_seconds(range_agg(exclusions.span * mine.reference_span))
+                      FROM reference_exclusions AS exclusions
+                      WHERE exclusions.video_id = mine.reference_id
+                        AND exclusions.span && mine.reference_span)
+                     >= :covered * (upper(mine.reference_span) - lower(mine.reference_span))
+                    THEN 'excluded'
+                WHEN (SELECT count(DISTINCT other.owner_id) FROM mine AS other
+                      WHERE other.query_span && mine.query_span
+                        AND upper(other.query_span * mine.query_span)
+                            - lower(other.query_span * mine.query_span)
+                            >= :covered * (upper(mine.query_span) - lower(mine.query_span)))
+                     >= :owners THEN 'shared_footage'
+                END AS held
+            FROM mine
+        )
+        UPDATE segments SET held = judged.held FROM judged
+        WHERE judged.id = segments.id AND segments.held IS DISTINCT FROM judged.held"""),
+        {"query": query_id, "covered": COVERED, "owners": SHARED_OWNERS},
+    )

@@ -1,0 +1,238 @@
+"""Who may do what with an asset: ownership by territory, policies, exclusions, allowances.
+
+In: an owner's decisions. Out: rows that every later claim obeys.
+Called by the command line and by claims; every function is one step of the caller's transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from retrieval.errors import NotFound, Refused
+from retrieval.records import Span
+from vcl_plugin.policies import WORLD, Policy, Rule
+
+
+def set_ownership(
+    connection: Connection, asset_id: int, owner: str, share: float, territory: str = WORLD
+) -> None:
+    """Let an owner hold `share` per cent of an asset in a territory; all shares stay within 100."""
+    if not 0 < share <= 100:
+        raise Refused(f"a share of {share:g} % is impossible; it must be above 0 and at most 100")
+    check_territories(connection, [territory])
+    locked = connection.execute(
+        text("SELECT 1 FROM assets WHERE id = :asset FOR UPDATE"), {"asset": asset_id}
+    ).scalar()
+    if locked is None:
+        raise NotFound(f"there is no asset {asset_id}; `vcl asset list` shows them all")
+    connection.execute(
+        text("INSERT INTO owners (name) VALUES (:name) ON CONFLICT DO NOTHING"), {"name": owner}
+    )
+    others = float(
+        connection.execute(
+            text("""
+            SELECT coalesce(sum(share), 0) FROM asset_owners
+            JOIN owners ON owners.id = asset_owners.owner_id
+            WHERE asset_id = :asset AND territory = :territory AND owners.name <> :owner"""),
+            {"asset": asset_id, "territory": territory, "owner": owner},
+        ).scalar_one()
+    )
+    if others + share > 100:
+        raise Refused(
+            f"asset {asset_id} would be owned to {others + share:g} % in {territory}: others hold "
+            f"{others:g} %, so {owner!r} can hold at most {100 - others:g} %"
+        )
+    connection.execute(
+        text("""
+        INSERT INTO asset_owners (asset_id, owner_id, territory, share)
+        SELECT :asset, id, :territory, :share FROM owners WHERE name = :owner
+        ON CONFLICT (asset_id, territory, owner_id) DO UPDATE SET share = excluded.share"""),
+        {"asset": asset_id, "territory": territory, "share": share, "owner": owner},
+    )
+
+
+def list_territories(connection: Connection, asset_id: int) -> list[str]:
+    """Where anybody owns the asset."""
+    return list(
+        connection.execute(
+            text("""
+            SELECT DISTINCT territory FROM asset_owners WHERE asset_id = :asset
+            ORDER BY territory"""),
+            {"asset": asset_id},
+        ).scalars()
+    )
+
+
+def add_policy(connection: Connection, policy: Policy) -> None:
+    """Write a policy, or put new rules in the place of its old ones."""
+    for rule in policy.rules:
+        check_territories(connection, sorted(rule.territories))
+    policy_id = connection.execute(
+        text("""
+        INSERT INTO policies (name) VALUES (:name)
+        ON CONFLICT (name) DO UPDATE SET name = excluded.name RETURNING id"""),
+        {"name": policy.name},
+    ).scalar_one()
+    connection.execute(
+        text("DELETE FROM policy_rules WHERE policy_id = :policy"), {"policy": policy_id}
+    )
+    connection.execute(
+        text("""
+        INSERT INTO policy_rules (policy_id, position, action, min_seconds, min_query_share,
+                                  min_reference_share, min_score, territories)
+        VALUES (:policy, :position, :action, :min_seconds, :min_query_share,
+                :min_reference_share, :min_score, :territories)"""),
+        [
+            {
+                "policy": policy_id,
+                "position": position,
+                "action": rule.action,
+                "min_seconds": rule.min_seconds,
+                "min_query_share": rule.min_query_share,
+                "min_reference_share": rule.min_reference_share,
+                "min_score": rule.min_score,
+                "territories": sorted(rule.territories),
+            }
+            for position, rule in enumerate(policy.rules, start=1)
+        ],
+    )
+
+
+def read_policy(connection: Connection, name: str) -> Policy:
+    rows = connection.execute(
+        text("""
+        SELECT policy_rules.* FROM policies JOIN policy_rules ON policy_id = policies.id
+        WHERE policies.name = :name ORDER BY position"""),
+        {"name": name},
+    ).all()
+    if not rows:
+        raise NotFound(f"there is no policy {name!r}; `vcl policy list` shows them all")
+    return Policy(name, tuple(_rule(row) for row in rows))
+
+
+def read_asset_policy(connection: Connection, asset_id: int) -> Policy:
+    """The asset's own policy, else its owner's, else the default."""
+    name = connection.execute(
+        text("""
+        SELECT coalesce(own.name, owners_policy.name, 'default') FROM assets
+        JOIN owners ON owners.id = assets.owner_id
+        LEFT JOIN policies AS own ON own.id = assets.policy_id
+        LEFT JOIN policies AS owners_policy ON owners_policy.id = owners.policy_id
+        WHERE assets.id = :asset"""),
+        {"asset": asset_id},
+    ).scalar_one()
+    return read_policy(connection, name)
+
+
+def list_policies(connection: Connection) -> list[dict[str, Any]]:
+    rows = connection.execute(
+        text("""
+        SELECT policies.name AS policy, position AS rule, action, min_seconds, min_query_share,
+               min_reference_share, min_score, array_to_string(territories, ' ') AS territories
+        FROM policies JOIN policy_rules ON policy_id = policies.id
+        ORDER BY policies.name, position""")
+    )
+    return [dict(row) for row in rows.mappings()]
+
+
+def assign_policy(
+    connection: Connection, name: str, asset_id: int | None = None, owner: str | None = None
+) -> None:
+    """Let an asset, or everything of an owner that has no policy of its own, follow a policy."""
+    read_policy(connection, name)
+    table, column, value = (
+        ("assets", "id", asset_id) if owner is None else ("owners", "name", owner)
+    )
+    changed = connection.execute(
+        text(f"""
+        UPDATE {table} SET policy_id = (SELECT id FROM policies WHERE name = :policy)
+        WHERE {column} = :value"""),
+        {"policy": name, "value": value},
+    )
+    if not changed.rowcount:
+        raise NotFound(f"there is no {table[:-1]} {value!r}; `vcl asset list` shows them all")
+
+
+def exclude_span(
+    connection: Connection,
+    video_id: str,
+    span: Span,
+    actor: str,
+    note: str | None = None,
+    claim_id: int | None = None,
+) -> None:
+    """From now on this stretch of a reference proves nothing: licensed music, an intro, an ad."""
+    connection.execute(
+        text("""
+        INSERT INTO reference_exclusions (video_id, span, actor, note, claim_id)
+        VALUES (:video, numrange(CAST(:start AS numeric), CAST(:end AS numeric)), :actor, :note,
+                :claim)"""),
+        {
+            "video": video_id,
+            "start": round(span.start, 3),
+            "end": round(span.end, 3),
+            "actor": actor,
+            "note": note,
+            "claim": claim_id,
+        },
+    )
+
+
+def allow_use(
+    connection: Connection,
+    owner: str,
+    actor: str,
+    uploader: str | None = None,
+    query_id: str | None = None,
+    asset_id: int | None = None,
+    note: str | None = None,
+) -> None:
+    """An owner lets an uploader, or one upload, use an asset or everything of theirs."""
+    if (uploader is None) == (query_id is None):
+        raise Refused("say who is allowed: either an uploader or one upload")
+    owner_id = connection.execute(
+        text("SELECT id FROM owners WHERE name = :name"), {"name": owner}
+    ).scalar()
+    if owner_id is None:
+        raise NotFound(f"there is no owner {owner!r}; `vcl asset list` shows them all")
+    connection.execute(
+        text("""
+        INSERT INTO allowances (owner_id, asset_id, uploader, query_id, actor, note)
+        VALUES (:owner, :asset, :uploader, :query, :actor, :note)"""),
+        {
+            "owner": owner_id,
+            "asset": asset_id,
+            "uploader": uploader,
+            "query": query_id,
+            "actor": actor,
+            "note": note,
+        },
+    )
+
+
+def check_territories(connection: Connection, codes: Sequence[str]) -> None:
+    known = set(
+        connection.execute(
+            text("SELECT code FROM territories WHERE code = ANY(:codes)"), {"codes": list(codes)}
+        ).scalars()
+    )
+    unknown = [code for code in codes if code not in known]
+    if unknown:
+        raise Refused(
+            f"there is no territory {unknown[0]!r}; use ISO 3166 codes such as DE or US, or "
+            f"{WORLD} for everywhere else"
+        )
+
+
+def _rule(row: Any) -> Rule:
+    return Rule(
+        row.action,
+        row.min_seconds,
+        row.min_query_share,
+        row.min_reference_share,
+        row.min_score,
+        frozenset(row.territories),
+    )
