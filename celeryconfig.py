@@ -13,8 +13,16 @@ _settings = load_settings()
 
 broker_url = ensure_services(_settings).broker_url
 broker_connection_retry_on_startup = True
-# Redelivery by the broker is the slow second net; leases in PostgreSQL are the first.
-broker_transport_options = {"visibility_timeout": 6 * 3600}
+broker_connection_max_retries = None  # a broker that is away for a day is still waited for
+broker_transport_options = {
+    # Redelivery by the broker is the slow second net; leases in PostgreSQL are the first. It only
+    # has to be longer than a retry's pause: work delivered twice finds its row leased, or done.
+    "visibility_timeout": max(300, 5 * _settings.lease_seconds),
+    "socket_connect_timeout": 5,
+    "socket_keepalive": True,
+}
+# A command whose broker is away says so after seconds; its work is in PostgreSQL already.
+task_publish_retry_policy = {"max_retries": 2, "interval_start": 0, "interval_step": 0.5}
 
 imports = ("retrieval.tasks", "vcl_plugin.tasks")
 
@@ -38,6 +46,9 @@ task_ignore_result = True
 task_acks_late = True
 task_reject_on_worker_lost = True
 worker_prefetch_multiplier = 1
+# A child loads its models and replays the index before it says that it lives. Celery's default of
+# four seconds would kill and restart it forever.
+worker_proc_alive_timeout = 600
 worker_hijack_root_logger = False
 worker_cancel_long_running_tasks_on_connection_loss = False
 

@@ -7,6 +7,8 @@ caller's transaction.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +22,35 @@ _CHANGE_LOCK = 7340002
 
 
 def register_file(connection: Connection, path: Path, content_hash: str, title: str | None) -> str:
-    """The id of the video with that content; the same file twice is the same row."""
-    row = connection.execute(
-        text("SELECT id FROM videos WHERE content_hash = :hash"), {"hash": content_hash}
-    ).first()
-    if row is not None:
-        # A failed file may have been mended in place only if its content changed, so a known
-        # hash keeps its verdict; the path follows the file.
+    """The id of the video with that content; the same file twice is the same row.
+
+    The path follows the file. A video that failed is tried once more: the file may have been out
+    of reach, a limit too tight, a worker ill. What is wrong in its content will be found again.
+    """
+    return str(
         connection.execute(
-            text("UPDATE videos SET path = :path WHERE id = :id"),
-            {"path": str(path), "id": row.id},
-        )
-        return str(row.id)
-    video_id = content_hash[:16]
-    connection.execute(
-        text("""
-        INSERT INTO videos (id, content_hash, path, title, sent_at)
-        VALUES (:id, :hash, :path, :title, now()) ON CONFLICT DO NOTHING"""),
-        {
-            "id": video_id,
-            "hash": content_hash,
-            "path": str(path),
-            "title": title or path.name,
-        },
+            text("""
+            INSERT INTO videos (id, content_hash, path, title, sent_at)
+            -- Sixteen digits read better in a report; a foreign engine may have taken them.
+            SELECT CASE WHEN EXISTS (SELECT 1 FROM videos WHERE id = :short
+                                        AND content_hash IS DISTINCT FROM :hash)
+                        THEN :hash ELSE :short END, :hash, :path, :title, now()
+            ON CONFLICT (content_hash) DO UPDATE SET
+                path = excluded.path,
+                status = CASE WHEN videos.status = 'failed' THEN 'waiting' ELSE videos.status END,
+                attempts = CASE WHEN videos.status = 'failed' THEN 0 ELSE videos.attempts END,
+                sent_at = CASE WHEN videos.status = 'failed' THEN now() ELSE videos.sent_at END,
+                reason = CASE WHEN videos.status <> 'failed' THEN videos.reason END,
+                message = CASE WHEN videos.status <> 'failed' THEN videos.message END
+            RETURNING id"""),
+            {
+                "short": content_hash[:16],
+                "hash": content_hash,
+                "path": str(path),
+                "title": title or path.name,
+            },
+        ).scalar_one()
     )
-    return video_id
 
 
 def register_foreign(
@@ -60,22 +66,43 @@ def register_foreign(
     )
 
 
-def note_unregistered(connection: Connection, video_id: str) -> None:
-    """A row that says why nothing can be found for an id; registering the video mends it."""
+def refuse_foreign(connection: Connection, video_id: str, code: str, message: str) -> None:
+    """Why a registration failed, in the row that its sender reads.
+
+    A video that was registered well before stays as it was, and carries the remark.
+    """
     connection.execute(
         text("""
         INSERT INTO videos (id, title, status, reason, message)
-        VALUES (:id, :id, 'failed', 'not_registered', :message) ON CONFLICT DO NOTHING"""),
-        {
-            "id": video_id,
-            "message": f"nobody registered the video {video_id!r}; send retrieval.register first",
-        },
+        VALUES (:id, :id, 'failed', :code, :message)
+        ON CONFLICT (id) DO UPDATE SET reason = excluded.reason, message = excluded.message"""),
+        {"id": video_id, "code": code, "message": message},
+    )
+
+
+def note_unregistered(connection: Connection, video_ids: Sequence[str]) -> None:
+    """For ids nobody knows, rows that say so; registering the video mends them."""
+    connection.execute(
+        text("""
+        INSERT INTO videos (id, title, status, reason, message)
+        SELECT id, id, 'failed', 'not_registered',
+               'nobody registered the video ' || quote_literal(id)
+               || '; send retrieval.register first'
+        FROM unnest(CAST(:ids AS text[])) AS id ORDER BY id -- one lock order for all
+        ON CONFLICT DO NOTHING"""),
+        {"ids": list(video_ids)},
     )
 
 
 def record_descriptors(
     connection: Connection, video_id: str, fingerprint: str, path: str, frames: int, dimension: int
 ) -> None:
+    """Where the video's descriptors of that kind lie; if it is a reference, every index hears."""
+    # The row is locked first: whoever makes it a reference at this moment comes before, and is
+    # seen here, or after, and sees these descriptors. Either way the change is announced.
+    is_reference = connection.execute(
+        text("SELECT is_reference FROM videos WHERE id = :id FOR UPDATE"), {"id": video_id}
+    ).scalar_one()
     connection.execute(
         text("""
         INSERT INTO descriptor_sets (video_id, fingerprint, path, frames, dimension)
@@ -90,18 +117,19 @@ def record_descriptors(
             "dimension": dimension,
         },
     )
+    if is_reference:
+        _announce(connection, video_id, "add", fingerprint)
 
 
-def finish_ingest(connection: Connection, video_id: str, duration: float) -> None:
-    """The video is ready; if it is a reference, every index hears of it."""
+def finish_ingest(connection: Connection, video_id: str, duration: float, holder: str) -> None:
+    """The video is ready; a holder who lost the lease changes nothing."""
     connection.execute(
         text("""
         UPDATE videos SET status = 'ready', duration = :duration, reason = NULL, message = NULL,
                leased_by = NULL, lease_until = NULL
-        WHERE id = :id"""),
-        {"id": video_id, "duration": duration},
+        WHERE id = :id AND leased_by = :holder"""),
+        {"id": video_id, "duration": duration, "holder": holder},
     )
-    _announce(connection, video_id, "add", only_if_reference=True)
 
 
 def reopen(connection: Connection, video_id: str) -> None:
@@ -111,13 +139,16 @@ def reopen(connection: Connection, video_id: str) -> None:
     )
 
 
-def fail_ingest(connection: Connection, video_id: str, code: str, message: str) -> None:
+def fail_ingest(
+    connection: Connection, video_id: str, code: str, message: str, holder: str
+) -> None:
+    """The video cannot be described; a holder who lost the lease changes nothing."""
     connection.execute(
         text("""
         UPDATE videos SET status = 'failed', reason = :code, message = :message,
                leased_by = NULL, lease_until = NULL
-        WHERE id = :id"""),
-        {"id": video_id, "code": code, "message": message},
+        WHERE id = :id AND leased_by = :holder"""),
+        {"id": video_id, "code": code, "message": message, "holder": holder},
     )
 
 
@@ -175,33 +206,55 @@ def newest_fingerprint(connection: Connection, video_id: str) -> str | None:
     return None if found is None else str(found)
 
 
-def read_changes(
-    connection: Connection, fingerprint: str, after: int
-) -> list[tuple[int, str, str, str | None]]:
-    """The log after a number: (seq, action, video, descriptor path), oldest first."""
+def count_frames(connection: Connection, video_ids: Sequence[str]) -> dict[str, int]:
+    """How long each video is, by its longest descriptors."""
     rows = connection.execute(
         text("""
-        SELECT changes.seq, changes.action, changes.video_id, sets.path
+        SELECT video_id, max(frames) AS frames FROM descriptor_sets
+        WHERE video_id = ANY(:ids) GROUP BY video_id"""),
+        {"ids": list(video_ids)},
+    )
+    return {row.video_id: row.frames for row in rows}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One line of the log: a reference was added (or described anew) or removed."""
+
+    seq: int
+    action: str
+    video_id: str
+    path: str | None  # of its descriptors, as they are now
+    stamp: str  # when it was written; with `seq`, it tells this log from any other
+
+
+def read_changes(connection: Connection, fingerprint: str, since: int) -> list[Change]:
+    """The log from a number on, that one included, oldest first."""
+    rows = connection.execute(
+        text("""
+        SELECT changes.seq, changes.action, changes.video_id, sets.path,
+               extract(epoch FROM changes.created_at)::text AS stamp
         FROM reference_changes AS changes
         LEFT JOIN descriptor_sets AS sets
                ON sets.video_id = changes.video_id AND sets.fingerprint = changes.fingerprint
-        WHERE changes.fingerprint = :fingerprint AND changes.seq > :after
+        WHERE changes.fingerprint = :fingerprint AND changes.seq >= :since
         ORDER BY changes.seq"""),
-        {"fingerprint": fingerprint, "after": after},
+        {"fingerprint": fingerprint, "since": since},
     )
-    return [(row.seq, row.action, row.video_id, row.path) for row in rows]
+    return [Change(*row) for row in rows]
 
 
 def _announce(
-    connection: Connection, video_id: str, action: str, only_if_reference: bool = False
+    connection: Connection, video_id: str, action: str, fingerprint: str | None = None
 ) -> None:
+    """Write a line of the log for each kind of descriptors the video has, or for one kind."""
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _CHANGE_LOCK})
     connection.execute(
         text("""
-        INSERT INTO reference_changes (video_id, fingerprint, action)
-        SELECT sets.video_id, sets.fingerprint, :action
-        FROM descriptor_sets AS sets JOIN videos ON videos.id = sets.video_id
-        WHERE sets.video_id = :video AND (videos.is_reference OR NOT :only_if_reference)
-        ORDER BY sets.fingerprint"""),
-        {"video": video_id, "action": action, "only_if_reference": only_if_reference},
+        INSERT INTO reference_changes (video_id, fingerprint, action, created_at)
+        SELECT video_id, fingerprint, :action, clock_timestamp() FROM descriptor_sets
+        WHERE video_id = :video
+          AND (CAST(:fingerprint AS text) IS NULL OR fingerprint = :fingerprint)
+        ORDER BY fingerprint"""),
+        {"video": video_id, "action": action, "fingerprint": fingerprint},
     )

@@ -18,7 +18,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from retrieval.errors import SchemaOutdated, ServiceUnavailable
 from retrieval.settings import mask_password
@@ -46,8 +46,8 @@ def transaction(database: Engine) -> Iterator[Connection]:
     try:
         with database.begin() as connection:
             yield connection
-    except OperationalError as error:
-        if not error.connection_invalidated and "connection" not in str(error.orig).lower():
+    except DBAPIError as error:
+        if not _is_unreachable(error):
             raise
         where = mask_password(database.url.render_as_string(hide_password=True))
         raise ServiceUnavailable(
@@ -65,10 +65,19 @@ def migrate(url: str, revision: str = "head") -> None:
         connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7340001)")
         config.attributes["connection"] = connection
         current = MigrationContext.configure(connection).get_current_revision()
-        if _is_below(config, current, revision):
-            command.upgrade(config, revision)
-        else:
-            command.downgrade(config, revision)
+        known = _revisions(config)  # oldest first
+        target = known[-1] if revision == "head" else revision
+        if target not in ("base", *known):
+            raise SchemaOutdated(
+                f"there is no revision {revision!r}; known: base, {', '.join(known)}, head"
+            )
+        if current is not None and current not in known:
+            raise _newer_database(current)
+        steps = ["base", *known]
+        if steps.index(target) > steps.index(current or "base"):
+            command.upgrade(config, target)
+        elif target != (current or "base"):
+            command.downgrade(config, target)
 
 
 def current_revision(database: Engine) -> str | None:
@@ -78,26 +87,35 @@ def current_revision(database: Engine) -> str | None:
 
 def check_schema(database: Engine) -> None:
     """Raise SchemaOutdated unless the database is at the revision this code was written for."""
-    wanted = ScriptDirectory.from_config(_alembic()).get_current_head()
+    known = _revisions(_alembic())
     current = current_revision(database)
-    if current != wanted:
+    if current is not None and current not in known:
+        raise _newer_database(current)
+    if current != known[-1]:
         raise SchemaOutdated(
-            f"the database is at revision {current or 'none'}, this version needs {wanted}; "
+            f"the database is at revision {current or 'none'}, this version needs {known[-1]}; "
             "run `vcl migrate`"
         )
 
 
-def _is_below(config: Config, current: str | None, revision: str) -> bool:
-    if current is None or revision in ("head", current):
+def _revisions(config: Config) -> list[str]:
+    """Every revision this code knows, oldest first."""
+    newest_first = ScriptDirectory.from_config(config).walk_revisions()
+    return [each.revision for each in newest_first][::-1]
+
+
+def _newer_database(current: str) -> SchemaOutdated:
+    return SchemaOutdated(
+        f"the database is at revision {current}, which this version does not know; "
+        "install the version that migrated it, or a later one"
+    )
+
+
+def _is_unreachable(error: DBAPIError) -> bool:
+    """Whether the server went away, rather than refused what it was asked."""
+    if error.connection_invalidated:
         return True
-    if revision == "base":
-        return False
-    above = {each.revision for each in ScriptDirectory.from_config(config).walk_revisions()}
-    if revision not in above:
-        known = ", ".join(sorted(above))
-        raise SchemaOutdated(f"there is no revision {revision!r}; known: base, {known}, head")
-    history = ScriptDirectory.from_config(config).iterate_revisions(revision, "base")
-    return current in {each.revision for each in history}
+    return isinstance(error, OperationalError) and "connection" in str(error.orig).lower()
 
 
 def _migrations_folder() -> str:
@@ -112,5 +130,5 @@ def _alembic() -> Config:
     return config
 
 
-def _first_line(error: OperationalError) -> str:
+def _first_line(error: DBAPIError) -> str:
     return str(error.orig).strip().splitlines()[0] if str(error.orig).strip() else "no answer"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,13 +16,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine
 
 from retrieval import catalogue, leases, searches
 from retrieval.candidates import propose_pairs
 from retrieval.database import transaction
 from retrieval.descriptors import Descriptor, flag_low_information, load_descriptor
-from retrieval.errors import BadVideo, RetrievalError
+from retrieval.errors import (
+    BadDescriptors,
+    BadVideo,
+    NotFound,
+    RetrievalError,
+    ServiceUnavailable,
+)
 from retrieval.index import ReferenceIndex
 from retrieval.plugins import Localizer, Pooler, load_localizer, load_pooler
 from retrieval.settings import Settings
@@ -31,6 +37,8 @@ from retrieval.video import hash_file, read_frames
 
 log = logging.getLogger(__name__)
 
+INGEST = "retrieval.ingest"
+SEARCH = "retrieval.search"
 LOCALIZE = "vcl_plugin.localize"
 # References of one message: small enough that two workers share a search, large enough that a
 # query is read once for many.
@@ -52,6 +60,7 @@ class RetrievalEngine:
         self.settings = settings
         self.database = database
         self.store = Store(settings.store_dir)
+        self.unreadable: dict[str, str] = {}  # references left out of the index, and their files
 
     @cached_property
     def descriptor(self) -> Descriptor:
@@ -88,19 +97,21 @@ class RetrievalEngine:
         with transaction(self.database) as connection:
             return catalogue.register_file(connection, path.absolute(), digest, title)
 
-    def ingest(self, video_id: str) -> dict[str, Any]:
+    def ingest(self, video_id: str, wait: bool = True) -> dict[str, Any]:
         """Decode, describe, store; returns the video's row, `ready` or `failed` with its reason.
 
-        If another worker has the video, wait for it: its result is ours too.
+        If another worker has the video, wait for it: its result is ours too. An attempt that
+        failed for no fault of the video's leaves it `waiting`.
         """
         holder = leases.new_holder()
         while True:
             with transaction(self.database) as connection:
                 video = catalogue.read_video(connection, video_id)
-                kind = self.descriptor.fingerprint.key
                 if video["status"] == "ready":
-                    if catalogue.find_descriptors(connection, video_id, kind):
+                    if self._is_described(connection, video_id):
                         return video
+                    if video["path"] is None:
+                        return {**video, "status": "failed", **self._not_ours(video_id)}
                     catalogue.reopen(connection, video_id)
                 elif video["status"] == "failed":
                     return video
@@ -109,11 +120,13 @@ class RetrievalEngine:
                 )
             if taken:
                 break
+            if not wait:
+                return video
             time.sleep(0.2)
         with leases.heartbeat(
             self.database, "videos", [video_id], holder, self.settings.lease_seconds
         ):
-            self._describe(video)
+            self._describe(video, holder)
         with transaction(self.database) as connection:
             return catalogue.read_video(connection, video_id)
 
@@ -129,67 +142,99 @@ class RetrievalEngine:
         with leases.heartbeat(
             self.database, "searches", [search_id], holder, self.settings.lease_seconds
         ):
-            return self._plan(search_id, query_id)
+            try:
+                return self._plan(search_id, query_id)
+            except ServiceUnavailable:
+                raise  # there is nobody to tell; the lease runs out and the search is swept up
+            except Exception as error:
+                log.exception("search %s could not be planned", search_id)
+                self._give_back("searches", search_id, holder, error)
+                return []
 
     def refresh_index(self) -> ReferenceIndex:
-        """Replay what changed since the last look, so that a new reference is found at once."""
+        """Replay what changed since the last look, so that a new reference is found at once.
+
+        A reference whose descriptors cannot be read is left out, not in the way of all others;
+        every refresh tries it again.
+        """
         with transaction(self.database) as connection:
             changes = catalogue.read_changes(
-                connection, self.descriptor.fingerprint.key, after=self.index.seq
+                connection, self.descriptor.fingerprint.key, since=self.index.seq
             )
-        for seq, action, video_id, path in changes:
-            if action == "add" and path is not None:
+        if self.index.seq:
+            seen = (self.index.seq, self.index.stamp)
+            if not changes or (changes[0].seq, changes[0].stamp) != seen:
+                log.warning("the index in %s is of another database", self.settings.index_dir)
+                self.index, self.unreadable = ReferenceIndex(self.index_key), {}
+                return self.refresh_index()
+            del changes[0]
+        pending = {**self.unreadable}
+        for change in changes:
+            pending.pop(change.video_id, None)
+            self.index.remove(change.video_id)
+            if change.action == "add" and change.path is not None:
+                pending[change.video_id] = change.path
+        self.unreadable = {}
+        for video_id, path in pending.items():
+            try:
                 stored = self.store.read(path)
-                self.index.add(
-                    video_id, self.pooler.pool(stored.descriptors, stored.low_information)
-                )
-            else:
-                self.index.remove(video_id)
-            self.index.seq = seq
+            except RetrievalError as error:
+                log.error("reference %s is left out of the index: %s", video_id, error)
+                self.unreadable[video_id] = path
+                continue
+            self.index.add(video_id, self.pooler.pool(stored.descriptors, stored.low_information))
+        if changes:
+            self.index.seq, self.index.stamp = changes[-1].seq, changes[-1].stamp
         return self.index
 
     def build_index(self) -> ReferenceIndex:
         """Forget the index and make it anew from the store; save it as the base of all others."""
-        self.index = ReferenceIndex(self.index_key)
+        self.index, self.unreadable = ReferenceIndex(self.index_key), {}
         self.refresh_index()
+        if self.unreadable:
+            # Whoever starts from a saved index does not look back, so it must be whole.
+            first, path = next(iter(self.unreadable.items()))
+            raise NotFound(
+                f"{len(self.unreadable)} references cannot be read, the first is {first} at "
+                f"{path}; bring the files back, add those videos again, or take them out with "
+                "`vcl reference remove`"
+            )
         self.index.save(self.settings.index_dir)
         return self.index
 
     def batches(self, search_id: str, query_id: str, reference_ids: Sequence[str]) -> list[Message]:
-        """Localize messages, each bounded in pairs and in reference frames."""
-        with transaction(self.database) as connection:
-            frames = {
-                row.video_id: row.frames
-                for row in connection.execute(
-                    text("""
-                    SELECT video_id, max(frames) AS frames FROM descriptor_sets
-                    WHERE video_id = ANY(:ids) GROUP BY video_id"""),
-                    {"ids": list(reference_ids)},
-                )
-            }
-        groups: list[list[str]] = []
-        total = 0
-        for reference_id in reference_ids:
-            size = frames.get(reference_id, 0)
-            full = groups and len(groups[-1]) >= BATCH_PAIRS
-            if not groups or full or total + size > self.settings.batch_frames:
-                groups.append([])
-                total = 0
-            groups[-1].append(reference_id)
-            total += size
+        """Localize messages, small enough that several workers share a search."""
         return [
             Message(
                 LOCALIZE,
                 {"query_id": query_id, "reference_ids": group, "search_id": search_id},
             )
-            for group in groups
+            for group in self.group_references(reference_ids)
         ]
+
+    def group_references(self, reference_ids: Sequence[str]) -> list[list[str]]:
+        """The references in groups that fit one batch, bounded in number and in frames."""
+        with transaction(self.database) as connection:
+            frames = catalogue.count_frames(connection, reference_ids)
+        groups: list[list[str]] = []
+        total = 0
+        for reference_id in reference_ids:
+            size = frames.get(reference_id, 0)
+            is_full = groups and len(groups[-1]) >= BATCH_PAIRS
+            if not groups or is_full or total + size > self.settings.batch_frames:
+                groups.append([])
+                total = 0
+            groups[-1].append(reference_id)
+            total += size
+        return groups
 
     def _plan(self, search_id: str, query_id: str) -> list[Message]:
         query = self.ingest(query_id)
         if query["status"] == "failed":
             self._fail(search_id, query["reason"], query["message"])
             return []
+        if query["status"] != "ready":
+            raise RetrievalError(query["message"], code=query["reason"])
         index = self.refresh_index()
         if not len(index):
             self._fail(
@@ -204,15 +249,37 @@ class RetrievalEngine:
             index, query_id, pooled, self.settings.top_k, self.settings.min_candidate_score
         )
         with transaction(self.database) as connection:
-            if query["is_reference"]:
-                searches.annotate_search(
-                    connection,
-                    search_id,
-                    "query_is_reference",
-                    f"{query['title']!r} is itself a reference; it was compared with the others",
-                )
             waiting = searches.open_pairs(connection, search_id, pairs, self.method)
+            for code, message in self._remarks(query):
+                searches.annotate_search(connection, search_id, code, message)
         return self.batches(search_id, query_id, waiting)
+
+    def _remarks(self, query: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        """What the searcher should know of a search that goes on; the last is the one kept."""
+        if query["is_reference"]:
+            yield (
+                "query_is_reference",
+                f"{query['title']!r} is itself a reference; it was compared with the others",
+            )
+        if self.unreadable:
+            yield (
+                "references_unreadable",
+                f"{len(self.unreadable)} references were left out because the worker cannot read "
+                f"their descriptors, the first is {next(iter(self.unreadable))}; see its log",
+            )
+
+    def _is_described(self, connection: Connection, video_id: str) -> bool:
+        """Whether the video has descriptors of our kind, and their file is still there."""
+        key = self.descriptor.fingerprint.key
+        path = catalogue.find_descriptors(connection, video_id, key)
+        return path is not None and self.store.has(path)
+
+    def _not_ours(self, video_id: str) -> dict[str, str]:
+        return {
+            "reason": "no_descriptors",
+            "message": f"video {video_id!r} was registered without a file, and has no readable "
+            f"descriptors of {self.descriptor.fingerprint.key}; register those",
+        }
 
     def read_descriptors(self, video_id: str) -> StoredDescriptors:
         with transaction(self.database) as connection:
@@ -221,28 +288,40 @@ class RetrievalEngine:
             raise BadVideo(f"video {video_id!r} has no descriptors yet", code="no_frames")
         return self.store.read(path)
 
-    def _describe(self, video: dict[str, Any]) -> None:
+    def _describe(self, video: dict[str, Any], holder: str) -> None:
+        """Describe a leased video: it becomes ready, or failed, or waits for another attempt."""
         try:
-            if video["path"] is None:
+            if hash_file(video["path"]) != video["content_hash"]:
                 raise BadVideo(
-                    f"video {video['id']!r} was registered with descriptors of another kind and "
-                    f"has no file to make {self.descriptor.fingerprint.key} from",
-                    code="missing",
+                    f"{video['path']} holds another video than when it was registered; "
+                    "register it again",
+                    code="changed",
                 )
             vectors, flags, duration = describe_video(
                 Path(video["path"]), self.descriptor, self.settings
             )
-        except RetrievalError as error:
+            key = self.descriptor.fingerprint.key
+            path = self.store.write(video["id"], key, vectors, flags)
+        except (BadVideo, BadDescriptors) as error:
             with transaction(self.database) as connection:
-                catalogue.fail_ingest(connection, video["id"], error.code, str(error))
+                catalogue.fail_ingest(connection, video["id"], error.code, str(error), holder)
             return
-        key = self.descriptor.fingerprint.key
-        path = self.store.write(video["id"], key, vectors, flags)
+        except Exception as error:
+            log.exception("video %s could not be described", video["id"])
+            self._give_back("videos", video["id"], holder, error)
+            return
         with transaction(self.database) as connection:
             catalogue.record_descriptors(
                 connection, video["id"], key, str(path), len(vectors), vectors.shape[1]
             )
-            catalogue.finish_ingest(connection, video["id"], duration)
+            catalogue.finish_ingest(connection, video["id"], duration, holder)
+
+    def _give_back(self, table: str, row_id: str, holder: str, error: Exception) -> None:
+        """End an attempt that the row is not to blame for; the sweeper sends it again."""
+        code = error.code if isinstance(error, RetrievalError) else "worker_error"
+        message = str(error) if isinstance(error, RetrievalError) else repr(error)
+        with transaction(self.database) as connection:
+            leases.give_back(connection, table, row_id, holder, code, message)
 
     def _fail(self, search_id: str, code: str, message: str) -> None:
         with transaction(self.database) as connection:

@@ -32,13 +32,13 @@ class RetrievalError(Exception):
 
 class BadVideo(RetrievalError):
     """Codes: missing, is_directory, unreadable, empty, not_video, no_video_stream, truncated,
-    no_frames, too_slow, too_large, decoder_died, outside_media_roots."""
+    no_frames, too_slow, too_large, decoder_died, changed, outside_media_roots."""
 
     code = "not_video"
 
 
 class BadDescriptors(RetrievalError):
-    """Codes: wrong_dimension, not_finite, no_frames, not_an_array."""
+    """Codes: wrong_dimension, not_finite, no_frames, not_an_array, unreadable."""
 
     code = "bad_descriptors"
 

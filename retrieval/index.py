@@ -8,8 +8,10 @@ in it can be rebuilt from the store, and its file is only ever replaced whole.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,8 @@ from numpy.typing import NDArray
 from retrieval.errors import FingerprintMismatch
 from retrieval.plugins import Array, Pooled
 from retrieval.store import write_atomically
+
+log = logging.getLogger(__name__)
 
 CURRENT = "current.json"
 
@@ -45,13 +49,18 @@ class ReferenceIndex:
         self.key = key  # descriptor and pooler that made the vectors
         self.dimension = dimension
         self.seq = 0  # last change of the log that is in here
+        self.stamp = ""  # when that change was written: tells this log from another
         self.videos: list[str] = []
         self._number: dict[str, int] = {}  # living videos only
         self._base: faiss.Index | None = None
         self._delta = faiss.IndexFlatIP(dimension)
-        self._owner = np.zeros(0, dtype=np.int64)  # position -> video number
+        # Video number -> its first position; the next video's first is its end.
+        self._firsts: list[int] = []
+        # Position -> video number, span, dead. Longer than the index: they grow by doubling.
+        self._owner = np.zeros(0, dtype=np.int64)
         self._spans = np.zeros((0, 2), dtype=np.float32)
         self._is_dead = np.zeros(0, dtype=bool)
+        self._count = 0
 
     def __len__(self) -> int:
         """Living videos."""
@@ -59,7 +68,8 @@ class ReferenceIndex:
 
     @property
     def vectors(self) -> int:
-        return int((~self._is_dead).sum())
+        """Living vectors."""
+        return self._count - int(self._is_dead[: self._count].sum())
 
     def __contains__(self, video_id: str) -> bool:
         return video_id in self._number
@@ -72,34 +82,42 @@ class ReferenceIndex:
                 f"has {pooled.vectors.shape[1]}; run `vcl index build`"
             )
         self.remove(video_id)
-        number = len(self.videos)
+        number, first, count = len(self.videos), self._count, len(pooled.vectors)
+        self._reserve(first + count)
+        self._delta.add(np.ascontiguousarray(pooled.vectors, dtype=np.float32))
+        self._owner[first : first + count] = number
+        self._spans[first : first + count] = pooled.spans
+        self._is_dead[first : first + count] = False
+        self._count = first + count
+        self._firsts.append(first)
         self.videos.append(video_id)
         self._number[video_id] = number
-        count = len(pooled.vectors)
-        self._delta.add(np.ascontiguousarray(pooled.vectors, dtype=np.float32))
-        self._owner = np.concatenate([self._owner, np.full(count, number, dtype=np.int64)])
-        self._spans = np.concatenate([self._spans, pooled.spans.astype(np.float32)])
-        self._is_dead = np.concatenate([self._is_dead, np.zeros(count, dtype=bool)])
 
     def remove(self, video_id: str) -> None:
         """Forget a video; unknown ids are no error, for a log may name them twice."""
         number = self._number.pop(video_id, None)
         if number is not None:
-            self._is_dead[self._owner == number] = True
+            self._is_dead[self._positions(number)] = True
 
-    def search(self, vectors: Array, k: int) -> Hits:
-        """The k nearest living vectors of each query vector, best first."""
+    def search(self, vectors: Array, k: int, without: str | None = None) -> Hits:
+        """The k nearest living vectors of each query vector, best first.
+
+        `without` leaves one video out: a query that is itself a reference would fill every place.
+        """
         queries = np.ascontiguousarray(vectors, dtype=np.float32)
+        dead = self._is_dead[: self._count]
+        if without in self._number:
+            dead = dead.copy()
+            dead[self._positions(self._number[without])] = True
         found = [
-            self._search_part(part, offset, queries, k)
+            _search_part(part, offset, queries, k, dead[offset : offset + part.ntotal])
             for part, offset in self._parts()
             if part.ntotal
         ]
         if not found:
-            empty = np.zeros((len(queries), 0))
             return Hits(
-                empty.astype(np.float32),
-                empty.astype(np.int64),
+                np.zeros((len(queries), 0), dtype=np.float32),
+                np.zeros((len(queries), 0), dtype=np.int64),
                 np.zeros((len(queries), 0, 2), dtype=np.float32),
                 self.videos,
             )
@@ -113,10 +131,11 @@ class ReferenceIndex:
 
     def save(self, folder: Path) -> Path:
         """Write a snapshot of the living vectors and make it the current one, atomically."""
-        alive = np.flatnonzero(~self._is_dead)
-        snapshot = folder / f"{self.key}-{self.seq:012d}-{os.getpid()}"
-        shutil.rmtree(snapshot, ignore_errors=True)
-        snapshot.mkdir(parents=True)
+        alive = np.flatnonzero(~self._is_dead[: self._count])
+        folder.mkdir(parents=True, exist_ok=True)
+        # A folder of its own: two builders at once, or one twice, never write into one another's.
+        snapshot = Path(tempfile.mkdtemp(dir=folder, prefix=f"{self.key}-{self.seq:012d}-"))
+        snapshot.chmod(0o755)
         flat = faiss.IndexFlatIP(self.dimension)
         if len(alive):
             flat.add(self._reconstruct(alive))
@@ -128,37 +147,68 @@ class ReferenceIndex:
             "key": self.key,
             "dimension": self.dimension,
             "seq": self.seq,
+            "stamp": self.stamp,
             "videos": [self.videos[number] for number in numbers],
         }
         (snapshot / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
+        for file in snapshot.iterdir():
+            _sync(file)  # else the pointer could reach the disk before what it points to
+        _sync(snapshot)
         previous = current_snapshot(folder, self.key)
         pointer = json.dumps({"snapshot": snapshot.name}).encode()
         write_atomically(folder / f"{self.key}.{CURRENT}", pointer)
-        if previous is not None and previous != snapshot:
+        if previous is not None:
             shutil.rmtree(previous, ignore_errors=True)  # mapped files live on in their readers
         return snapshot
 
     @classmethod
     def load(cls, folder: Path, key: str, dimension: int = 256) -> ReferenceIndex:
-        """The current snapshot, memory-mapped, or an empty index where there is none."""
-        index = cls(key, dimension)
+        """The current snapshot, memory-mapped, or an empty index where there is none.
+
+        A snapshot that cannot be read is no loss: an empty index replays the log from its start.
+        """
         snapshot = current_snapshot(folder, key)
-        if snapshot is None:
-            return index
-        try:
-            facts = json.loads((snapshot / "facts.json").read_text(encoding="utf-8"))
-            flags = faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY
-            base = faiss.read_index(str(snapshot / "vectors.faiss"), flags)
-            owner, spans = np.load(snapshot / "owner.npy"), np.load(snapshot / "spans.npy")
-        except (OSError, RuntimeError, ValueError):
-            return index  # a cache that cannot be read is rebuilt from the log
-        index.seq = facts["seq"]
-        index.videos = facts["videos"]
+        while snapshot is not None:
+            try:
+                return cls._open(snapshot, key, dimension)
+            except (OSError, RuntimeError, ValueError, KeyError) as error:
+                newer = current_snapshot(folder, key)
+                if newer == snapshot:
+                    log.warning("index snapshot %s is not readable: %s", snapshot, error)
+                    break
+                snapshot = newer  # it was replaced while we opened it
+        return cls(key, dimension)
+
+    @classmethod
+    def _open(cls, snapshot: Path, key: str, dimension: int) -> ReferenceIndex:
+        facts = json.loads((snapshot / "facts.json").read_text(encoding="utf-8"))
+        flags = faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY
+        base = faiss.read_index(str(snapshot / "vectors.faiss"), flags)
+        owner, spans = np.load(snapshot / "owner.npy"), np.load(snapshot / "spans.npy")
+        index = cls(key, dimension)
+        index.seq, index.stamp, index.videos = facts["seq"], facts["stamp"], facts["videos"]
+        sizes = (base.ntotal, len(owner), len(spans))
+        if facts["key"] != key or base.d != dimension or len(set(sizes)) != 1:
+            raise ValueError(f"its parts do not fit: {facts['key']}, {base.d}, {sizes}")
         index._number = {video: number for number, video in enumerate(index.videos)}
-        index._base = base
-        index._owner, index._spans = owner, spans
+        index._base, index._owner, index._spans = base, owner, spans
         index._is_dead = np.zeros(len(owner), dtype=bool)
+        index._count = len(owner)
+        # A snapshot keeps the order of positions, so each video's are one run.
+        index._firsts = np.searchsorted(owner, np.arange(len(index.videos))).tolist()
         return index
+
+    def _positions(self, number: int) -> slice:
+        is_last = number + 1 == len(self._firsts)
+        return slice(self._firsts[number], self._count if is_last else self._firsts[number + 1])
+
+    def _reserve(self, count: int) -> None:
+        if count <= len(self._owner):
+            return
+        extra = max(count, 2 * len(self._owner), 1024) - len(self._owner)
+        self._owner = np.concatenate([self._owner, np.zeros(extra, dtype=np.int64)])
+        self._spans = np.concatenate([self._spans, np.zeros((extra, 2), dtype=np.float32)])
+        self._is_dead = np.concatenate([self._is_dead, np.zeros(extra, dtype=bool)])
 
     def _parts(self) -> Iterable[tuple[faiss.Index, int]]:
         offset = 0
@@ -166,18 +216,6 @@ class ReferenceIndex:
             yield self._base, 0
             offset = self._base.ntotal
         yield self._delta, offset
-
-    def _search_part(
-        self, part: faiss.Index, offset: int, queries: Array, k: int
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        dead = self._is_dead[offset : offset + part.ntotal]
-        parameters = None
-        if dead.any():
-            bitmap = np.packbits(~dead, bitorder="little")
-            selector = faiss.IDSelectorBitmap(part.ntotal, faiss.swig_ptr(bitmap))
-            parameters = faiss.SearchParameters(sel=selector)  # type: ignore[call-arg]
-        scores, positions = part.search(queries, min(k, part.ntotal), params=parameters)
-        return scores, np.where(positions >= 0, positions + offset, -1)
 
     def _reconstruct(self, positions: NDArray[np.int64]) -> Array:
         rows = [
@@ -191,8 +229,30 @@ class ReferenceIndex:
 
 
 def current_snapshot(folder: Path, key: str) -> Path | None:
-    pointer = folder / f"{key}.{CURRENT}"
-    if not pointer.is_file():
+    """The snapshot that the pointer names, if both are there."""
+    try:
+        pointer = json.loads((folder / f"{key}.{CURRENT}").read_text(encoding="utf-8"))
+        snapshot = folder / str(pointer["snapshot"])
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    snapshot = folder / str(json.loads(pointer.read_text(encoding="utf-8"))["snapshot"])
     return snapshot if snapshot.is_dir() else None
+
+
+def _search_part(
+    part: faiss.Index, offset: int, queries: Array, k: int, dead: NDArray[np.bool_]
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    parameters = None
+    if dead.any():
+        bitmap = np.packbits(~dead, bitorder="little")
+        selector = faiss.IDSelectorBitmap(part.ntotal, faiss.swig_ptr(bitmap))
+        parameters = faiss.SearchParameters(sel=selector)  # type: ignore[call-arg]
+    scores, positions = part.search(queries, min(k, part.ntotal), params=parameters)
+    return scores, np.where(positions >= 0, positions + offset, -1)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

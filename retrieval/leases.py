@@ -22,8 +22,12 @@ from retrieval.database import transaction
 from retrieval.errors import ServiceUnavailable
 
 TABLES = ("videos", "searches", "pairs")
-# What a row becomes when its attempts are used up.
-GIVEN_UP = {"videos": "failed", "searches": "failed", "pairs": "quarantined"}
+# What becomes of a row when its attempts are used up.
+GIVEN_UP = {
+    "videos": "status = 'failed'",
+    "searches": "status = 'failed', finished_at = now()",
+    "pairs": "status = 'quarantined', finished_at = now()",
+}
 
 
 def new_holder() -> str:
@@ -126,14 +130,14 @@ def give_up(connection: Connection, table: str, max_attempts: int) -> list[Any]:
     """Close the rows that used every attempt, keeping the last reason in the message."""
     rows = connection.execute(
         text(f"""
-        UPDATE {_checked(table)} SET status = :given_up, leased_by = NULL, lease_until = NULL,
+        UPDATE {_checked(table)} SET {GIVEN_UP[table]}, leased_by = NULL, lease_until = NULL,
                reason = 'attempts_exhausted',
                message = attempts || ' attempts failed, the last: '
                          || coalesce(message, 'the worker died without a word')
         WHERE attempts >= :most
           AND (status = 'waiting' OR (status = 'running' AND lease_until < now()))
         RETURNING id"""),
-        {"most": max_attempts, "given_up": GIVEN_UP[table]},
+        {"most": max_attempts},
     )
     return [row.id for row in rows]
 

@@ -8,17 +8,22 @@ and is one step of the caller's transaction, so a result and its count are writt
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
 from retrieval.database import transaction
-from retrieval.errors import NotFound, Refused
+from retrieval.errors import NotFound, Refused, ServiceUnavailable
 from retrieval.records import Pair
+
+log = logging.getLogger(__name__)
+
+_OPEN_LOCK = 7340004
 
 
 @dataclass(frozen=True)
@@ -57,9 +62,27 @@ def open_pairs(
 ) -> list[str]:
     """Tie the candidates to the search; returns the references that still need localizing.
 
-    A pair that an earlier search finished is not done again. The upsert locks each pair's row, so
-    a pair finishing at this moment is either seen as done here or counted down by its finisher.
+    A pair that an earlier search finished is not done again; one that was set aside gets a new
+    chance, because somebody asks for it again. The upsert locks each pair's row, so a pair
+    finishing at this moment is either seen as done here or counted down by its finisher.
     """
+    query_id = pairs[0].query_id if pairs else ""
+    facts = {
+        "search": search_id,
+        "query": query_id,
+        "references": [pair.reference_id for pair in pairs],
+        "ranks": [pair.rank for pair in pairs],
+        "scores": [pair.score for pair in pairs],
+        "model": method.model,
+        "digest": method.settings_digest,
+        "fingerprint": method.fingerprint,
+    }
+    # Two searches of one query would lock its pairs in two orders.
+    connection.execute(
+        text("SELECT pg_advisory_xact_lock(:lock, hashtext(:query))"),
+        {"lock": _OPEN_LOCK, "query": query_id},
+    )
+    reopened = _reopen(connection, facts)
     rows = connection.execute(
         text("""
         WITH wanted AS (
@@ -68,8 +91,7 @@ def open_pairs(
                      AS wanted (reference_id, rank, score)
         ), opened AS (
             INSERT INTO pairs (query_id, reference_id, model, settings_digest, fingerprint, sent_at)
-            SELECT :query, reference_id, :model, :digest, :fingerprint, now()
-            FROM wanted ORDER BY reference_id -- one lock order for all
+            SELECT :query, reference_id, :model, :digest, :fingerprint, now() FROM wanted
             ON CONFLICT (query_id, reference_id, model, settings_digest)
             DO UPDATE SET fingerprint = excluded.fingerprint
             RETURNING id, reference_id, status
@@ -79,31 +101,60 @@ def open_pairs(
             FROM opened JOIN wanted USING (reference_id)
             ON CONFLICT DO NOTHING RETURNING pair_id
         )
-        SELECT opened.reference_id, opened.status, linked.pair_id IS NOT NULL AS is_new
+        SELECT opened.id, opened.reference_id, opened.status,
+               linked.pair_id IS NOT NULL AS is_new
         FROM opened JOIN wanted USING (reference_id)
         LEFT JOIN linked ON linked.pair_id = opened.id ORDER BY wanted.rank"""),
-        {
-            "search": search_id,
-            "query": pairs[0].query_id if pairs else "",
-            "references": [pair.reference_id for pair in pairs],
-            "ranks": [pair.rank for pair in pairs],
-            "scores": [pair.score for pair in pairs],
-            "model": method.model,
-            "digest": method.settings_digest,
-            "fingerprint": method.fingerprint,
-        },
+        facts,
     ).all()
-    left = sum(row.is_new and row.status in ("waiting", "running") for row in rows)
+    is_open = {row.id for row in rows if row.status in ("waiting", "running")}
+    _count_up(connection, reopened, except_for=search_id)
     connection.execute(
         text("""
         UPDATE searches SET pairs_total = pairs_total + :total, pairs_left = pairs_left + :left,
                leased_by = NULL, lease_until = NULL,
+               reason = CASE WHEN status <> 'failed' THEN reason END,
+               message = CASE WHEN status <> 'failed' THEN message END,
                status = CASE WHEN pairs_left + :left = 0 THEN 'done' ELSE 'localizing' END,
                finished_at = CASE WHEN pairs_left + :left = 0 THEN now() END
         WHERE id = :id"""),
-        {"id": search_id, "total": sum(row.is_new for row in rows), "left": left},
+        {
+            "id": search_id,
+            "total": sum(row.is_new for row in rows),
+            "left": sum(row.id in is_open and (row.is_new or row.id in reopened) for row in rows),
+        },
     )
     return [row.reference_id for row in rows if row.status == "waiting"]
+
+
+def _reopen(connection: Connection, facts: dict[str, Any]) -> set[int]:
+    """Let the wanted pairs that were set aside wait again; returns their ids."""
+    rows = connection.execute(
+        text("""
+        UPDATE pairs SET status = 'waiting', attempts = 0, reason = NULL, message = NULL,
+               finished_at = NULL, sent_at = now()
+        WHERE query_id = :query AND reference_id = ANY(:references) AND model = :model
+          AND settings_digest = :digest AND status = 'quarantined'
+        RETURNING id"""),
+        facts,
+    )
+    return {row.id for row in rows}
+
+
+def _count_up(connection: Connection, pair_ids: Collection[int], except_for: str) -> None:
+    """Searches under way that had counted these pairs down wait for them again."""
+    if not pair_ids:
+        return
+    _lock_waiting(connection, pair_ids)
+    connection.execute(
+        text("""
+        UPDATE searches SET pairs_left = pairs_left + reopened.pairs
+        FROM (SELECT search_id, count(*) AS pairs FROM search_pairs
+              WHERE pair_id = ANY(:pairs) GROUP BY search_id) AS reopened
+        WHERE searches.id = reopened.search_id AND searches.status = 'localizing'
+          AND searches.id <> :search"""),
+        {"pairs": list(pair_ids), "search": except_for},
+    )
 
 
 def count_pairs(connection: Connection, search_id: str, reference_ids: Sequence[str]) -> int:
@@ -143,18 +194,30 @@ def quarantine_pair(connection: Connection, pair_id: int, code: str, message: st
         count_down(connection, [pair_id])
 
 
-def count_down(connection: Connection, pair_ids: Sequence[int]) -> None:
+def count_down(connection: Connection, pair_ids: Collection[int]) -> None:
     """Subtract finished pairs from their searches; a search at zero is done."""
+    if not pair_ids:
+        return
+    _lock_waiting(connection, pair_ids)
     connection.execute(
         text("""
         UPDATE searches SET pairs_left = pairs_left - finished.pairs,
                status = CASE WHEN pairs_left = finished.pairs THEN 'done' ELSE status END,
                finished_at = CASE WHEN pairs_left = finished.pairs THEN now() END
-        FROM (SELECT searches.id, count(*) AS pairs
-              FROM searches JOIN search_pairs ON search_pairs.search_id = searches.id
-              WHERE search_pairs.pair_id = ANY(:pairs) AND searches.status = 'localizing'
-              GROUP BY searches.id) AS finished
-        WHERE searches.id = finished.id"""),
+        FROM (SELECT search_id, count(*) AS pairs FROM search_pairs
+              WHERE pair_id = ANY(:pairs) GROUP BY search_id) AS finished
+        WHERE searches.id = finished.search_id AND searches.status = 'localizing'"""),
+        {"pairs": list(pair_ids)},
+    )
+
+
+def _lock_waiting(connection: Connection, pair_ids: Collection[int]) -> None:
+    """Lock the searches that wait for these pairs, in one order for all who count."""
+    connection.execute(
+        text("""
+        SELECT id FROM searches WHERE status = 'localizing'
+           AND id IN (SELECT search_id FROM search_pairs WHERE pair_id = ANY(:pairs))
+        ORDER BY id FOR UPDATE"""),
         {"pairs": list(pair_ids)},
     )
 
@@ -208,6 +271,9 @@ def read_search(connection: Connection, search_id: str) -> dict[str, Any]:
             SELECT searches.id AS search_id, searches.query_id, videos.title AS query,
                    searches.status, searches.reason, searches.message, searches.pairs_total,
                    searches.pairs_left,
+                   (SELECT count(*) FROM search_pairs JOIN pairs ON pairs.id = pair_id
+                    WHERE search_id = searches.id AND pairs.status = 'quarantined')
+                       AS pairs_quarantined,
                    extract(epoch FROM searches.finished_at - searches.created_at)::float AS seconds
             FROM searches JOIN videos ON videos.id = searches.query_id
             WHERE searches.id = :id"""),
@@ -221,20 +287,47 @@ def read_search(connection: Connection, search_id: str) -> dict[str, Any]:
     return dict(row)
 
 
+def read_quarantined(connection: Connection, search_id: str) -> list[dict[str, Any]]:
+    """The pairs of a search that were set aside, and why."""
+    rows = connection.execute(
+        text("""
+        SELECT pairs.reference_id, videos.title AS reference, pairs.attempts, pairs.reason,
+               pairs.message
+        FROM search_pairs
+        JOIN pairs ON pairs.id = search_pairs.pair_id AND pairs.status = 'quarantined'
+        JOIN videos ON videos.id = pairs.reference_id
+        WHERE search_pairs.search_id = :search ORDER BY search_pairs.rank"""),
+        {"search": search_id},
+    )
+    return [dict(row) for row in rows.mappings()]
+
+
 def wait_for_search(
     database: Engine,
     search_id: str,
     timeout: float | None = None,
     on_progress: Callable[[dict[str, Any]], None] = lambda search: None,
+    outage: float = 60.0,
 ) -> dict[str, Any]:
-    """Block until the search is done or failed; `on_progress` sees every state on the way."""
+    """Block until the search is done or failed; `on_progress` sees every state on the way.
+
+    A database that goes away meanwhile is waited for, `outage` seconds long.
+    """
     deadline = None if timeout is None else time.monotonic() + timeout
-    while True:
-        with transaction(database) as connection:
-            search = read_search(connection, search_id)
-        on_progress(search)
-        if search["status"] in ("done", "failed"):
-            return search
+    answered = time.monotonic()
+    search: dict[str, Any] = {"status": "unknown", "pairs_left": 0, "pairs_total": 0}
+    while search["status"] not in ("done", "failed"):
+        try:
+            with transaction(database) as connection:
+                search = read_search(connection, search_id)
+        except ServiceUnavailable as error:
+            if time.monotonic() - answered > outage:
+                raise
+            log.warning("waiting for the database: %s", error)
+            time.sleep(1)
+        else:
+            answered = time.monotonic()
+            on_progress(search)
         if deadline is not None and time.monotonic() > deadline:
             raise Refused(
                 f"search {search_id} is still {search['status']} after {timeout:g} seconds "
@@ -243,3 +336,4 @@ def wait_for_search(
                 code="timeout",
             )
         time.sleep(0.1)
+    return search

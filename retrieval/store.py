@@ -27,7 +27,11 @@ from retrieval.errors import BadDescriptors, NotFound
 
 @dataclass(frozen=True)
 class StoredDescriptors:
-    """What the store gives back: float32 rows of unit length, and which of them say little."""
+    """What the store gives back: float32 rows as they were written, and which of them say little.
+
+    The engine's own rows have unit length; a foreign file's have whatever its maker gave them, and
+    poolers and localizers scale them themselves.
+    """
 
     descriptors: NDArray[np.float32]
     low_information: NDArray[np.bool_]
@@ -60,6 +64,10 @@ class Store:
         rows = as_descriptors(descriptors, f"video {video_id!r}")
         if low_information is None:
             low_information = np.zeros(len(rows), dtype=bool)
+        if len(low_information) != len(rows):
+            raise BadDescriptors(
+                f"video {video_id!r} has {len(rows)} frames and flags for {len(low_information)}"
+            )
         # Unit vectors lose about 1e-4 in half precision, far below what any localizer resolves.
         payload = save(
             {
@@ -75,40 +83,55 @@ class Store:
     def read(self, location: str | Path) -> StoredDescriptors:
         return read_descriptors(location)
 
+    def has(self, location: str | Path) -> bool:
+        """Whether a file lies there; whether it can be read is another question."""
+        return _local_path(location).is_file()
+
 
 def read_descriptors(location: str | Path) -> StoredDescriptors:
     """Load a file of the store, or a plain .npy, from a path or a file:// URL."""
     path = _local_path(location)
     if not path.is_file():
-        raise NotFound(f"no descriptor file at {path}; ingest the video again")
-    if path.suffix == ".npy":
-        try:
-            array = np.load(path, allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise BadDescriptors(
-                f"{path} is not a readable .npy array ({error})", code="not_an_array"
-            ) from error
-        rows = as_descriptors(array, str(path))
-        return StoredDescriptors(rows, np.zeros(len(rows), dtype=bool), None)
+        raise NotFound(f"no descriptor file at {path}; ingest or register the video again")
     try:
-        with safe_open(path, framework="numpy") as file:
-            names = set(file.keys())
-            if "descriptors" not in names:
-                raise BadDescriptors(f"{path} holds no `descriptors`", code="not_an_array")
-            rows = as_descriptors(file.get_tensor("descriptors"), str(path))
-            flags = (
-                file.get_tensor("low_information").astype(bool)
-                if "low_information" in names
-                else np.zeros(len(rows), dtype=bool)
-            )
-            metadata = file.metadata() or {}
-    except SafetensorError as error:
+        return _read_array(path) if path.suffix.lower() == ".npy" else _read_stored(path)
+    except PermissionError as error:
         raise BadDescriptors(
-            f"{path} is not a descriptor file ({error})", code="not_an_array"
+            f"{path} cannot be read ({error.strerror}); check its permissions", code="unreadable"
         ) from error
+    except (SafetensorError, OSError, EOFError, ValueError, TypeError, SyntaxError) as error:
+        # Whatever bytes can make a parser say: the file is the reason, and the caller's to mend.
+        raise BadDescriptors(
+            f"{path} is no descriptor file ({_first_line(error)}); write it again",
+            code="not_an_array",
+        ) from error
+
+
+def _read_array(path: Path) -> StoredDescriptors:
+    rows = as_descriptors(np.load(path, allow_pickle=False), str(path))
+    return StoredDescriptors(rows, np.zeros(len(rows), dtype=bool), None)
+
+
+def _read_stored(path: Path) -> StoredDescriptors:
+    with safe_open(path, framework="numpy") as file:
+        names = set(file.keys())
+        if "descriptors" not in names:
+            raise BadDescriptors(
+                f"{path} holds no `descriptors` but {', '.join(sorted(names)) or 'nothing'}",
+                code="not_an_array",
+            )
+        rows = as_descriptors(file.get_tensor("descriptors"), str(path))
+        flags = np.zeros(len(rows), dtype=bool)
+        if "low_information" in names:
+            flags = file.get_tensor("low_information").astype(bool).reshape(-1)
+        metadata = file.metadata() or {}
     if len(flags) != len(rows):
         raise BadDescriptors(f"{path} flags {len(flags)} frames but describes {len(rows)}")
     return StoredDescriptors(rows, flags, metadata.get("fingerprint"))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def write_atomically(path: Path, payload: bytes) -> None:
@@ -120,6 +143,7 @@ def write_atomically(path: Path, payload: bytes) -> None:
             file.write(payload)
             file.flush()
             os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)  # a temp file is its maker's only; the folders guard this one
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

@@ -6,13 +6,14 @@ Called every few seconds by the `retrieval.sweep` task of any worker; one sweeps
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
 from retrieval import leases, searches
 from retrieval.database import transaction
-from retrieval.engine import LOCALIZE, Message
+from retrieval.engine import INGEST, LOCALIZE, SEARCH, Message
 from retrieval.settings import Settings
 
 _SWEEP_LOCK = 7340003
@@ -28,39 +29,44 @@ def sweep(
     (`sent_at` is empty), or when it was sent a lease ago and the queue holds nothing any more.
     A message sent twice does no harm: the lease lets one worker have the row.
     """
+    # Asked before the transaction, so that a slow broker holds no lock.
+    is_empty = {task: queue_is_empty(task) for task in (INGEST, SEARCH, LOCALIZE)}
     with transaction(database) as connection:
         lock = text("SELECT pg_try_advisory_xact_lock(:lock)")
         if not connection.execute(lock, {"lock": _SWEEP_LOCK}).scalar():
             return []
-        for table in ("videos", "searches"):
-            leases.expire(connection, table, settings.max_attempts)
+        # Pairs before searches: whoever finishes a pair locks them in that order.
         given_up = leases.expire(connection, "pairs", settings.max_attempts)
         searches.count_down(connection, given_up)
         searches.recount(connection)
+        for table in ("searches", "videos"):
+            leases.expire(connection, table, settings.max_attempts)
+        videos = _take_lost(connection, "videos", settings, is_empty[INGEST])
+        planned = _take_lost(connection, "searches", settings, is_empty[SEARCH])
         return [
-            *_lost(connection, "videos", "retrieval.ingest", settings, queue_is_empty),
-            *_lost(connection, "searches", "retrieval.search", settings, queue_is_empty),
-            *_lost_pairs(connection, settings, queue_is_empty),
+            *(Message(INGEST, {"video_id": each}) for each in videos),
+            *(Message(SEARCH, {"search_id": each}) for each in planned),
+            *_lost_pairs(connection, settings, is_empty[LOCALIZE]),
         ]
 
 
-def _lost(
-    connection: Connection,
-    table: str,
-    task: str,
-    settings: Settings,
-    queue_is_empty: Callable[[str], bool],
-) -> list[Message]:
-    argument = {"videos": "video_id", "searches": "search_id"}[table]
-    ids = _mark_sent(connection, table, settings, queue_is_empty(task))
-    return [Message(task, {argument: each}) for each in ids]
+_UNSENT = {
+    INGEST: "UPDATE videos SET sent_at = NULL WHERE status = 'waiting' AND id = :video_id",
+    SEARCH: "UPDATE searches SET sent_at = NULL WHERE status = 'waiting' AND id = :search_id",
+    LOCALIZE: """UPDATE pairs SET sent_at = NULL WHERE status = 'waiting'
+                 AND query_id = :query_id AND reference_id = ANY(:reference_ids)""",
+}
 
 
-def _lost_pairs(
-    connection: Connection, settings: Settings, queue_is_empty: Callable[[str], bool]
-) -> list[Message]:
+def mark_unsent(connection: Connection, messages: Sequence[Message]) -> None:
+    """The broker did not take these messages: the next sweep sends what they asked for."""
+    for message in messages:
+        connection.execute(text(_UNSENT[message.task]), message.arguments)
+
+
+def _lost_pairs(connection: Connection, settings: Settings, is_empty: bool) -> list[Message]:
     """One message a pair: if one of a batch kills its worker, the others go on without it."""
-    ids = _mark_sent(connection, "pairs", settings, queue_is_empty(LOCALIZE))
+    ids = _take_lost(connection, "pairs", settings, is_empty)
     rows = connection.execute(
         text("SELECT id, query_id, reference_id FROM pairs WHERE id = ANY(:ids) ORDER BY id"),
         {"ids": ids},
@@ -71,9 +77,8 @@ def _lost_pairs(
     ]
 
 
-def _mark_sent(
-    connection: Connection, table: str, settings: Settings, queue_is_empty: bool
-) -> list[str]:
+def _take_lost(connection: Connection, table: str, settings: Settings, is_empty: bool) -> list[Any]:
+    """Ids of rows whose message is lost, marked as sent now."""
     rows = connection.execute(
         text(f"""
         UPDATE {table} SET sent_at = now() WHERE id IN (
@@ -82,6 +87,6 @@ def _mark_sent(
                     OR (:empty AND sent_at < now() - make_interval(secs => :seconds)))
             ORDER BY id LIMIT :most FOR UPDATE SKIP LOCKED)
         RETURNING id"""),
-        {"empty": queue_is_empty, "seconds": settings.lease_seconds, "most": MOST_RESENT},
+        {"empty": is_empty, "seconds": settings.lease_seconds, "most": MOST_RESENT},
     )
     return [row.id for row in rows]

@@ -10,20 +10,23 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from celery import Celery
 from kombu.exceptions import OperationalError as BrokerError
+from redis.exceptions import RedisError
 
 from retrieval import catalogue, searches
 from retrieval.database import check_schema, connect, transaction
-from retrieval.engine import Message, RetrievalEngine
-from retrieval.errors import FingerprintMismatch, RetrievalError, ServiceUnavailable
+from retrieval.engine import INGEST, SEARCH, Message, RetrievalEngine
+from retrieval.errors import FingerprintMismatch, NotFound, RetrievalError, ServiceUnavailable
 from retrieval.services import ensure_services
 from retrieval.settings import load_settings
-from retrieval.store import read_descriptors
+from retrieval.store import StoredDescriptors, read_descriptors
+from retrieval.sweeper import mark_unsent
 from retrieval.sweeper import sweep as sweep_lost_work
 
 log = logging.getLogger(__name__)
@@ -37,7 +40,9 @@ PATIENT: dict[str, Any] = {
     "max_retries": None,
     "retry_backoff": 1,
     "retry_backoff_max": 30,
+    "throws": (RetrievalError,),  # expected: a line in the log, not a traceback
 }
+BROKER_ERRORS = (BrokerError, RedisError, OSError)
 
 
 @lru_cache(maxsize=1)
@@ -54,13 +59,20 @@ def process_engine() -> RetrievalEngine:
 
 
 def send(messages: Iterable[Message]) -> None:
-    """Hand messages to the broker. If it is away they stay rows that wait, and are swept up."""
-    for message in messages:
-        try:
-            app.send_task(message.task, kwargs=message.arguments)
-        except BrokerError as error:
-            log.warning("broker away task=%s reason=%s", message.task, error)
-            return
+    """Hand messages to the broker. What it does not take stays a row that waits, to be swept up."""
+    pending = list(messages)
+    try:
+        while pending:
+            app.send_task(pending[0].task, kwargs=pending[0].arguments)
+            del pending[0]
+    except BROKER_ERRORS as error:
+        log.warning(
+            "the broker does not answer (%s); the work is written down and will be done when it "
+            "is back",
+            error,
+        )
+        with suppress(ServiceUnavailable), transaction(process_engine().database) as connection:
+            mark_unsent(connection, pending)
 
 
 def enqueue_search(path: str | Path, title: str | None = None) -> str:
@@ -69,18 +81,18 @@ def enqueue_search(path: str | Path, title: str | None = None) -> str:
     query_id = engine.register(Path(path), title)
     with transaction(engine.database) as connection:
         search_id = searches.create_search(connection, query_id)
-    send([Message("retrieval.search", {"search_id": search_id})])
+    send([Message(SEARCH, {"search_id": search_id})])
     return search_id
 
 
-@app.task(name="retrieval.ingest", **PATIENT)
+@app.task(name=INGEST, **PATIENT)
 def ingest(video_id: str) -> None:
     """Decode and describe a registered video."""
-    video = process_engine().ingest(video_id)
+    video = process_engine().ingest(video_id, wait=False)
     log.info("ingest video=%s status=%s reason=%s", video_id, video["status"], video["reason"])
 
 
-@app.task(name="retrieval.search", **PATIENT)
+@app.task(name=SEARCH, **PATIENT)
 def search(search_id: str) -> None:
     """Plan a search: describe its query, find candidates, send them to be localized."""
     messages = process_engine().plan(search_id)
@@ -96,13 +108,19 @@ def register(
     title: str | None = None,
     is_reference: bool = False,
 ) -> None:
-    """A foreign engine's video: its own id, and a file of descriptors that the workers can read."""
+    """A foreign engine's video: its own id, and a file of descriptors that the workers can read.
+
+    What is wrong with them stands in the video's row, where the sender looks.
+    """
     engine = process_engine()
-    stored = read_descriptors(descriptors)
-    if stored.fingerprint not in (None, fingerprint):
-        raise FingerprintMismatch(
-            f"{descriptors} was made by {stored.fingerprint}, not by {fingerprint}"
-        )
+    video_id = str(video_id)
+    try:
+        stored = _read_foreign(descriptors, fingerprint)
+    except RetrievalError as error:
+        log.warning("register video=%s refused: %s", video_id, error)
+        with transaction(engine.database) as connection:
+            catalogue.refuse_foreign(connection, video_id, error.code, str(error))
+        return
     with transaction(engine.database) as connection:
         catalogue.register_foreign(connection, video_id, title, duration=float(stored.frames))
         catalogue.record_descriptors(
@@ -115,16 +133,36 @@ def register(
         )
         if is_reference:
             catalogue.make_reference(connection, video_id)
+    log.info("register video=%s frames=%d", video_id, stored.frames)
+
+
+def _read_foreign(descriptors: str, fingerprint: str) -> StoredDescriptors:
+    if not fingerprint:
+        raise FingerprintMismatch(
+            "the fingerprint is empty; name what made the descriptors, so that they mix with "
+            "nothing else"
+        )
+    if "://" not in descriptors and not Path(descriptors).is_absolute():
+        raise NotFound(
+            f"{descriptors!r} is a relative path, and workers have folders of their own; "
+            "give an absolute path or a file:// URL"
+        )
+    stored = read_descriptors(descriptors)
+    if stored.fingerprint not in (None, fingerprint):
+        raise FingerprintMismatch(
+            f"{descriptors} was made by {stored.fingerprint}, not by {fingerprint}"
+        )
+    return stored
 
 
 @app.task(name="retrieval.sweep", expires=60)
 def sweep() -> None:
     """Send again what got lost; every worker asks for it, one at a time does it."""
-    engine = process_engine()
     try:
+        engine = process_engine()
         messages = sweep_lost_work(engine.database, engine.settings, _queue_is_empty)
-    except RetrievalError as error:
-        log.warning("sweep put off reason=%s", error)
+    except (RetrievalError, *BROKER_ERRORS) as error:
+        log.warning("sweep put off: %s", error)
         return
     if messages:
         log.warning("sweep resent=%d", len(messages))

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from celery.signals import worker_process_init
 
-from retrieval.tasks import PATIENT, app, process_engine
+from retrieval.tasks import PATIENT, app, process_engine, send
 from vcl_plugin.worker import LocalizeWorker
 
 log = logging.getLogger(__name__)
@@ -42,8 +42,16 @@ def localize(
     that already wait are taken.
     """
     worker = _worker_of(os.getpid())
+    query_id = str(query_id)
+    # A JSON number is a fair id; a lone string would otherwise be taken for a list of letters.
+    wanted = [reference_ids] if isinstance(reference_ids, str) else map(str, reference_ids)
+    reference_ids = list(dict.fromkeys(wanted))
     if search_id is not None:
-        worker.open(search_id, query_id, reference_ids, fingerprint)
+        worker.open(str(search_id), query_id, reference_ids, fingerprint)
+        messages = worker.engine.batches(str(search_id), query_id, reference_ids)
+        if len(messages) > 1:
+            send(messages)  # too much for one: all workers share it
+            return
     done = worker.localize(query_id, reference_ids)
     log.info(
         "localize search=%s query=%s references=%d done=%d",
