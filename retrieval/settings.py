@@ -6,13 +6,13 @@ Called once per process by the edges (command line, tasks, tests); pure code tak
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from retrieval.errors import BadSetting
 
@@ -58,6 +58,8 @@ class Settings:
         for each in fields(self):
             low, high = each.metadata["low"], each.metadata["high"]
             value = getattr(self, each.name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise BadSetting(f"{variable(each.name)} is {value}; it must be a finite number")
             if (low is not None and value < low) or (high is not None and value > high):
                 limits = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
                 raise BadSetting(f"{variable(each.name)} is {value}; it must be {limits}")
@@ -114,11 +116,9 @@ def mask_password(url: str) -> str:
     >>> mask_password("postgresql://ana:secret@db/vcl")
     'postgresql://ana:***@db/vcl'
     """
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    netloc = parts.netloc.replace(f":{parts.password}@", ":***@", 1)
-    return urlunsplit(parts._replace(netloc=netloc))
+    # By pattern, not by parsing: what a parser refuses would be shown with its password.
+    masked = re.sub(r"(://[^:@/?#]*):.*@", r"\1:***@", url)
+    return re.sub(r"([?&](?:password|sslpassword)=)[^&]*", r"\1***", masked)
 
 
 def _parse(key: str, text: str, default: Any) -> Any:

@@ -52,7 +52,16 @@ def record_segments(connection: Connection, pair: LeasedPair, outcome: Outcome) 
     ).scalar()
     if run_id is None:
         return None
-    rows = [_rounded(segment) for segment in outcome.segments]
+    rows = [
+        {
+            "run": run_id,
+            "query": pair.query_id,
+            "reference": pair.reference_id,
+            "is_empty": is_empty,
+            **_rounded(segment),
+        }
+        for segment, is_empty in zip(outcome.segments, outcome.is_empty, strict=True)
+    ]
     # What is shorter than a millisecond is no copy, and an empty range in the table.
     rows = [
         row
@@ -69,16 +78,7 @@ def record_segments(connection: Connection, pair: LeasedPair, outcome: Outcome) 
                     numrange(CAST(:reference_start AS numeric), CAST(:reference_end AS numeric)),
                     :score, :is_reversed, :speed,
                     CASE WHEN :is_empty THEN 'low_information' END)"""),
-            [
-                {
-                    "run": run_id,
-                    "query": pair.query_id,
-                    "reference": pair.reference_id,
-                    "is_empty": is_empty,
-                    **segment.as_dict(),
-                }
-                for segment, is_empty in zip(outcome.segments, outcome.is_empty, strict=True)
-            ],
+            rows,
         )
     return int(run_id)
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
 
 from retrieval import catalogue, leases, searches
 from retrieval.database import transaction
@@ -90,21 +92,21 @@ class LocalizeWorker:
         ids = [pair.id for pair in batch.pairs]
         seconds = self.settings.lease_seconds
         with leases.heartbeat(self.database, "pairs", ids, batch.holder, seconds):
-            ready, arrays = self._load(batch.pairs)
+            ready, query, references = self._load(batch.pairs)
             if not ready:
                 return 0
             started = time.monotonic()
             try:
-                found = self.engine.localizer.localize_many(arrays[0], arrays[1:])
+                found = self.engine.localizer.localize_many(query.descriptors, references)
             except Exception:
                 # One pair of the batch is bad: find out which by taking them one at a time.
                 return sum(
-                    self._localize_alone(pair, arrays[0], array, batch.holder)
-                    for pair, array in zip(ready, arrays[1:], strict=True)
+                    self._localize_alone(pair, query, reference, batch.holder)
+                    for pair, reference in zip(ready, references, strict=True)
                 )
             share = (time.monotonic() - started) / len(ready)
             return sum(
-                self._record(pair, segments, share, batch.holder)
+                self._record(pair, query, segments, share, batch.holder)
                 for pair, segments in zip(ready, found, strict=True)
             )
 
@@ -182,26 +184,27 @@ class LocalizeWorker:
         except Exception as error:
             self._end_attempt(pair, error, holder)
             return False
-        return self._record(pair, segments, time.monotonic() - started, holder)
+        return self._record(pair, query, segments, time.monotonic() - started, holder)
 
     def _record(
-        self, pair: LeasedPair, segments: Sequence[Segment], seconds: float, holder: str
+        self,
+        pair: LeasedPair,
+        query: StoredDescriptors,
+        segments: Sequence[Segment],
+        seconds: float,
+        holder: str,
     ) -> bool:
         """Result, claim and count in one transaction: all of it is there, or none."""
+        is_empty = [is_low_information(each, query.low_information) for each in segments]
+        model = self.engine.localizer.fingerprint
         try:
             with transaction(self.database) as connection:
                 if not leases.holds(connection, "pairs", pair.id, holder):
                     log.warning("localize pair=%d lost its lease; another worker has it", pair.id)
                     return False
-                outcome = Outcome(segments, self.engine.localizer.fingerprint, holder, seconds)
-                run_id = record_segments(connection, pair, outcome)
-                if run_id is not None:
-                    raise_claims(
-                        connection,
-                        run_id,
-                        self.settings.min_claim_score,
-                        self.settings.min_claim_seconds,
-                    )
+                outcome = Outcome(segments, is_empty, model, holder, seconds)
+                if record_segments(connection, pair, outcome) is not None and segments:
+                    settle_claims(connection, pair.query_id)
                 searches.finish_pair(connection, pair.id, holder)
         except SQLAlchemyError as error:  # what the database refuses; that it is away is not here
             self._end_attempt(pair, error, holder)
