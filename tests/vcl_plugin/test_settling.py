@@ -1,0 +1,263 @@
+"""Segments become claims by policy, in whatever order they arrive."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from sqlalchemy import Connection, text
+
+from retrieval.database import connect, transaction
+from retrieval.errors import NotFound, Refused
+from retrieval.records import Span
+from tests.vcl_plugin.world import add_reference, add_upload, record, segment
+from vcl_plugin import rights
+from vcl_plugin.claims import (
+    decide_claim,
+    list_claims,
+    release_and_exclude,
+    settle_claims,
+)
+from vcl_plugin.policies import Policy, Rule
+
+
+def _claims(connection: Connection) -> set[tuple[str, str, str, float]]:
+    return {
+        (row["owner"], row["query"], row["status"], row["seconds"])
+        for row in list_claims(connection)
+    }
+
+
+def _held(connection: Connection, query: str) -> dict[str, str | None]:
+    rows = connection.execute(
+        text("SELECT reference_id, held FROM segments WHERE query_id = :query"), {"query": query}
+    )
+    return {row.reference_id: row.held for row in rows}
+
+
+def test_a_match_raises_one_claim_that_waits_for_review(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 10), segment(5, 20))
+        settle_claims(connection, "upload")
+        assert _claims(connection) == {("Ana", "upload", "potential", 20.0)}
+
+
+def test_two_references_of_one_asset_make_one_claim(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        for name in ("cut one", "cut two"):
+            add_reference(connection, name, "Ana", "The film")
+        add_upload(connection, "upload")
+        record(connection, "upload", "cut one", segment(0, 10))
+        record(connection, "upload", "cut two", segment(5, 15))
+        settle_claims(connection, "upload")
+        assert _claims(connection) == {("Ana", "upload", "potential", 15.0)}
+
+
+def test_short_or_weak_matches_are_kept_but_claim_nothing(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 2), segment(10, 60, score=0.1))
+        settle_claims(connection, "upload")
+        assert _claims(connection) == set()
+        assert connection.execute(text("SELECT count(*) FROM segments")).scalar() == 2
+
+
+def test_a_policy_that_blocks_makes_the_claim_active_where_the_owner_has_rights(
+    database: str,
+) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        rights.set_ownership(connection, 1, "Ana", 100, "DE")
+        rule = Rule("block", min_seconds=5, territories=frozenset({"DE"}))
+        rights.add_policy(connection, Policy("german", (rule, Rule("track"))))
+        rights.assign_policy(connection, "german", owner="Ana")
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 10))
+        settle_claims(connection, "upload")
+        assert _claims(connection) == {("Ana", "upload", "active", 10.0)}
+        by_territory = connection.execute(
+            text("SELECT territory, action FROM claim_territories ORDER BY territory")
+        ).all()
+        assert [tuple(row) for row in by_territory] == [("DE", "block"), ("WW", "track")]
+
+
+def test_an_assets_own_policy_goes_before_its_owners(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        rights.add_policy(connection, Policy("strict", (Rule("block"),)))
+        rights.add_policy(connection, Policy("lenient", (Rule("track", min_seconds=1000),)))
+        rights.assign_policy(connection, "strict", owner="Ana")
+        rights.assign_policy(connection, "lenient", asset_id=1)
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 50))
+        settle_claims(connection, "upload")
+        assert _claims(connection) == set()
+
+
+def test_an_upload_that_is_itself_a_reference_is_a_conflict_and_no_claim(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_reference(connection, "remake", "Bo")
+        record(connection, "remake", "film", segment(0, 30))
+        settle_claims(connection, "remake")
+        assert _claims(connection) == set()
+        conflict = connection.execute(
+            text("SELECT owner, other_owner, reference_end FROM reference_conflicts")
+        ).one()
+        assert tuple(conflict) == ("Bo", "Ana", 30)
+
+
+def test_footage_that_three_owners_hold_claims_for_none_of_them(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        for name, owner in (("a", "Ana"), ("b", "Bo"), ("c", "Cy")):
+            add_reference(connection, name, owner)
+        add_upload(connection, "upload")
+        for name in "abc":
+            record(connection, "upload", name, segment(0, 10))
+            settle_claims(connection, "upload")
+        assert _held(connection, "upload") == dict.fromkeys("abc", "shared_footage")
+        assert {status for _, _, status, _ in _claims(connection)} <= {"expired"}
+
+
+def test_frames_without_information_claim_nothing_and_say_why(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 30), is_empty=True)
+        settle_claims(connection, "upload")
+        assert _claims(connection) == set()
+        reason = connection.execute(text("SELECT reason FROM held_segments")).scalar()
+        assert reason == "low_information"
+
+
+def test_any_order_of_arrival_gives_the_same_standing_claims(database: str) -> None:
+    """Four references of four owners: three share an intro, each also has footage of its own."""
+    matches = {
+        "a": [segment(0, 10), segment(20, 40)],
+        "b": [segment(0, 10)],
+        "c": [segment(1, 10), segment(60, 62)],
+        "d": [segment(50, 58)],
+    }
+    outcomes = set()
+    with transaction(connect(database)) as connection:
+        for name in matches:
+            add_reference(connection, name, f"owner {name}")
+    for order in itertools.permutations(matches):
+        with connect(database).connect() as connection:  # rolled back: each order starts anew
+            add_upload(connection, "upload")
+            for name in order:
+                record(connection, "upload", name, *matches[name])
+                settle_claims(connection, "upload")
+            standing = frozenset(
+                claim for claim in _claims(connection) if claim[2] not in ("expired", "released")
+            )
+            outcomes.add(standing)
+    assert outcomes == {
+        frozenset(
+            {
+                ("owner a", "upload", "potential", 20.0),
+                ("owner d", "upload", "potential", 8.0),
+            }
+        )
+    }
+
+
+def test_an_allowed_uploader_is_not_claimed(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        rights.allow_use(connection, "Ana", "ana@example", uploader="fan club")
+        for uploader in ("fan club", "somebody"):
+            add_upload(connection, f"by {uploader}", uploader)
+            record(connection, f"by {uploader}", "film", segment(0, 10))
+            settle_claims(connection, f"by {uploader}")
+        assert _claims(connection) == {("Ana", "by somebody", "potential", 10.0)}
+
+
+def test_what_a_person_decided_survives_every_later_settling(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        for name in ("film", "sequel"):
+            add_reference(connection, name, "Ana", "The film")
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 10))
+        settle_claims(connection, "upload")
+        decide_claim(connection, 1, "released", "reviewer", "fair_use")
+        record(connection, "upload", "sequel", segment(30, 90))
+        settle_claims(connection, "upload")
+        assert [row["status"] for row in list_claims(connection)] == ["released"]
+        assert connection.execute(text("SELECT count(*) FROM infringing_segments")).scalar() == 0
+
+
+def test_release_with_exclusion_closes_siblings_that_rest_on_nothing_else(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        for name in ("one", "two", "three"):
+            add_upload(connection, name)
+        record(connection, "one", "film", segment(0, 10, at=5))
+        record(connection, "two", "film", segment(40, 50, at=5))
+        record(connection, "three", "film", segment(0, 10, at=5), segment(20, 40, at=60))
+        for name in ("one", "two", "three"):
+            settle_claims(connection, name)
+        siblings = release_and_exclude(connection, 1, "reviewer", "authorised", "licensed music")
+        assert len(siblings) == 1
+        assert _claims(connection) == {
+            ("Ana", "one", "released", 0.0),
+            ("Ana", "two", "released", 0.0),
+            ("Ana", "three", "potential", 20.0),
+        }
+        add_upload(connection, "four")
+        record(connection, "four", "film", segment(0, 10, at=5))
+        settle_claims(connection, "four")
+        assert ("four" in {query for _, query, _, _ in _claims(connection)}) is False
+
+
+def test_ownership_beyond_a_hundred_per_cent_is_refused_and_nothing_is_written(
+    database: str,
+) -> None:
+    engine = connect(database)
+    with transaction(engine) as connection:
+        add_reference(connection, "film", "Ana")
+        rights.set_ownership(connection, 1, "Ana", 51, "US")
+    with (
+        pytest.raises(Refused, match=r"111 % in US.*at most 49 %"),
+        transaction(engine) as connection,
+    ):
+        rights.set_ownership(connection, 1, "Bo", 60, "US")
+    with transaction(engine) as connection:
+        rows = connection.execute(text("SELECT territory, share FROM asset_owners ORDER BY 1"))
+        assert [(row.territory, float(row.share)) for row in rows] == [("US", 51.0), ("WW", 100.0)]
+
+
+@pytest.mark.parametrize("code", ["XX", "de", "Germany", ""])
+def test_a_territory_that_does_not_exist_is_refused_by_name(database: str, code: str) -> None:
+    with (
+        pytest.raises(Refused, match=f"no territory {code!r}"),
+        transaction(connect(database)) as connection,
+    ):
+        rights.add_policy(connection, Policy("p", (Rule("block", territories=frozenset({code})),)))
+
+
+def test_things_that_do_not_exist_are_named(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        with pytest.raises(NotFound, match="no policy 'none'"):
+            rights.read_policy(connection, "none")
+        with pytest.raises(NotFound, match="no asset 7"):
+            rights.assign_policy(connection, "default", asset_id=7)
+        with pytest.raises(NotFound, match="no owner 'Zoe'"):
+            rights.allow_use(connection, "Zoe", "me", uploader="x")
+        with pytest.raises(Refused, match="either an uploader or one upload"):
+            rights.allow_use(connection, "Zoe", "me")
+
+
+def test_an_excluded_stretch_holds_what_it_covers_and_nothing_else(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        rights.exclude_span(connection, "film", Span(0, 12), "ana@example", "the intro")
+        for name, at in (("intro", 0), ("middle", 40), ("across", 8)):
+            add_upload(connection, name)
+            record(connection, name, "film", segment(0, 10, at=at))
+            settle_claims(connection, name)
+        assert _held(connection, "intro") == {"film": "excluded"}
+        assert {query for _, query, _, _ in _claims(connection)} == {"middle", "across"}

@@ -1,0 +1,56 @@
+"""A small world in the database for tests of rights and claims: owners, references, uploads."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, text
+
+from retrieval import catalogue, searches
+from retrieval.records import Pair, Segment, Span
+from vcl_plugin import assets
+from vcl_plugin.segments import LeasedPair, Outcome, record_segments
+
+METHOD = searches.Method("tn-test", "lite0-test")
+SECONDS = 100.0
+
+
+def add_reference(connection: Connection, name: str, owner: str, asset: str | None = None) -> str:
+    """A ready reference of 100 seconds for an asset of the owner; its id is its name."""
+    add_upload(connection, name)
+    asset_id = assets.add_asset(connection, owner, asset or f"{name} the film")
+    assets.add_reference(connection, name, asset_id)
+    return name
+
+
+def add_upload(connection: Connection, name: str, uploader: str | None = None) -> str:
+    catalogue.register_foreign(connection, name, None, duration=SECONDS)
+    connection.execute(
+        text("UPDATE videos SET uploader = :uploader WHERE id = :id"),
+        {"uploader": uploader, "id": name},
+    )
+    return name
+
+
+def record(
+    connection: Connection,
+    query: str,
+    reference: str,
+    *segments: Segment,
+    is_empty: bool = False,
+) -> int:
+    """What a worker writes for a pair, without settling claims; returns the run."""
+    search = searches.create_search(connection, query)
+    searches.open_pairs(connection, search, [Pair(query, reference, 1, 0.5)], METHOD)
+    pair_id = connection.execute(
+        text("SELECT id FROM pairs WHERE query_id = :query AND reference_id = :reference"),
+        {"query": query, "reference": reference},
+    ).scalar_one()
+    pair = LeasedPair(pair_id, query, reference, METHOD.fingerprint)
+    outcome = Outcome(segments, [is_empty] * len(segments), METHOD.model, "test", 0.1)
+    run = record_segments(connection, pair, outcome)
+    assert run is not None
+    return run
+
+
+def segment(start: float, end: float, at: float = 0.0, score: float = 0.9) -> Segment:
+    """Query seconds `[start, end)` copied from second `at` of the reference."""
+    return Segment(Span(start, end), Span(at, at + end - start), score)
