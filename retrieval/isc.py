@@ -154,7 +154,7 @@ class Backbone(nn.Module):
 class IscNetwork(nn.Module):
     """Pictures in [-1, 1] to unit vectors: backbone, mean over places, linear, batch norm."""
 
-    def __init__(self, stages: tuple[Stage, ...] = STAGES, stem: int = STEM) -> None:
+    def __init__(self, stages: tuple[Stage, ...], stem: int) -> None:
         super().__init__()
         self.backbone = Backbone(stages, stem)
         self.fc = nn.Linear(stages[-1].channels, 256, bias=False)
@@ -176,7 +176,6 @@ class IscDescriptor:
         sha256: str | None = None,
         side: int | None = None,
         device: str | None = None,
-        network: IscNetwork | None = None,
     ) -> None:
         settings = load_settings()
         path = obtain_weights(FILE_NAME, settings.home / "weights", weights, sha256)
@@ -187,7 +186,7 @@ class IscDescriptor:
             self.name, hash_weights(path)[:16], 256, SAMPLE_FPS, f"squash{side}"
         )
         self._device = torch.device(choose_device(device or settings.device))
-        self._network = (network or IscNetwork()).to(self._device).eval()
+        self._network = IscNetwork(STAGES, STEM).to(self._device).eval()
         try:
             self._network.load_state_dict(state)
         except RuntimeError as error:

@@ -6,6 +6,7 @@ Called on the query side only, where a copy may be shown small; references are d
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ MIN_SIDE = 0.25  # of the picture
 MAX_AREA = 0.9  # a part nearly as large as the picture tells nothing new
 MIN_SUPPORT = 0.75  # share of each inner side that is an edge
 MIN_LONE_SUPPORT = 0.9  # where only one side lies inside, as in a split screen; horizons do not
+CUT_EDGE, NATURAL_EDGE = 0.95, 0.4  # chance of an edge pixel on a cut, and on a natural line
 MAX_LINES = 10
 MAX_BOXES = 40
 
@@ -117,15 +119,20 @@ def _score_boxes(
         )
     )
     inner = ~np.isnan(sides)
-    wide = (xs[None, :] - xs[:, None])[:, :, None, None] >= MIN_SIDE * SIDE
-    high = (ys[None, :] - ys[:, None])[None, None, :, :] >= MIN_SIDE * SIDE
+    broad = np.broadcast_to((xs[None, :] - xs[:, None])[:, :, None, None], sides.shape[1:])
+    tall = np.broadcast_to((ys[None, :] - ys[:, None])[None, None, :, :], sides.shape[1:])
+    is_large = (broad >= MIN_SIDE * SIDE) & (tall >= MIN_SIDE * SIDE)
     weakest = np.where(inner, sides, 1.0).min(axis=0)
     count = inner.sum(axis=0)
     is_supported = weakest >= np.where(count == 1, MIN_LONE_SUPPORT, MIN_SUPPORT)
-    area = (xs[None, :] - xs[:, None])[:, :, None, None] * (ys[None, :] - ys[:, None])
-    keep = wide & high & (count > 0) & is_supported & (area <= MAX_AREA * SIDE**2)
-    # More inner sides are more evidence: four weak ones beat one strong.
-    evidence = np.where(inner, sides, 0.0).sum(axis=0)
+    is_part = (count > 0) & (broad * tall <= MAX_AREA * SIDE**2)
+    keep = is_large & is_part & is_supported
+    # Log odds that a side was cut by an editor, who leaves an edge nearly everywhere, and not
+    # drawn by nature; long and clean sides outweigh many that are so-so.
+    odds = sides * math.log(CUT_EDGE / NATURAL_EDGE)
+    odds += (1 - sides) * math.log((1 - CUT_EDGE) / (1 - NATURAL_EDGE))
+    lengths = np.stack(np.broadcast_arrays(tall, tall, broad, broad))
+    evidence = np.where(inner, odds * lengths, 0.0).sum(axis=0)
     places = np.argwhere(keep)
     order = np.argsort(-evidence[keep], kind="stable")[:MAX_BOXES]
     return _drop_repeats(
