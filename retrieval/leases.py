@@ -38,7 +38,11 @@ def new_holder() -> str:
 def acquire(
     connection: Connection, table: str, ids: Sequence[Any], holder: str, seconds: float
 ) -> list[Any]:
-    """Take those of the rows that wait or whose lease ran out; the others are somebody's."""
+    """Take those of the rows that wait or whose lease ran out; the others are somebody's.
+
+    A row that a transaction holds at this moment is waited for, not passed over: the message that
+    asks for it may be the only one. Everybody locks rows in the order of their ids.
+    """
     rows = connection.execute(
         text(f"""
         UPDATE {_checked(table)} SET status = 'running', attempts = attempts + 1,
@@ -46,7 +50,7 @@ def acquire(
         WHERE id IN (
             SELECT id FROM {table} WHERE id = ANY(:ids)
                AND (status = 'waiting' OR (status = 'running' AND lease_until < now()))
-            ORDER BY id FOR UPDATE SKIP LOCKED)
+            ORDER BY id FOR UPDATE)
         RETURNING id"""),
         {"ids": list(ids), "holder": holder, "seconds": seconds},
     )
@@ -95,7 +99,10 @@ def heartbeat(
                         text(f"""
                         UPDATE {_checked(table)}
                         SET lease_until = now() + make_interval(secs => :seconds)
-                        WHERE id = ANY(:ids) AND leased_by = :holder AND status = 'running'"""),
+                        WHERE id IN (
+                            SELECT id FROM {table} WHERE id = ANY(:ids)
+                               AND leased_by = :holder AND status = 'running'
+                            ORDER BY id FOR UPDATE)"""),
                         {"ids": list(ids), "holder": holder, "seconds": seconds},
                     )
             except (ServiceUnavailable, SQLAlchemyError):
@@ -120,7 +127,10 @@ def expire(connection: Connection, table: str, max_attempts: int) -> list[Any]:
         UPDATE {_checked(table)} SET status = 'waiting', leased_by = NULL, lease_until = NULL,
                sent_at = NULL, reason = 'worker_lost',
                message = 'the worker ' || leased_by || ' stopped before it was done'
-        WHERE status = 'running' AND lease_until < now() AND attempts < :most"""),
+        WHERE id IN (
+            SELECT id FROM {table}
+            WHERE status = 'running' AND lease_until < now() AND attempts < :most
+            ORDER BY id FOR UPDATE SKIP LOCKED)"""),
         {"most": max_attempts},
     )
     return give_up(connection, table, max_attempts)
@@ -134,8 +144,10 @@ def give_up(connection: Connection, table: str, max_attempts: int) -> list[Any]:
                reason = 'attempts_exhausted',
                message = attempts || ' attempts failed, the last: '
                          || coalesce(message, 'the worker died without a word')
-        WHERE attempts >= :most
-          AND (status = 'waiting' OR (status = 'running' AND lease_until < now()))
+        WHERE id IN (
+            SELECT id FROM {table} WHERE attempts >= :most
+               AND (status = 'waiting' OR (status = 'running' AND lease_until < now()))
+            ORDER BY id FOR UPDATE SKIP LOCKED)
         RETURNING id"""),
         {"most": max_attempts},
     )

@@ -63,8 +63,8 @@ def open_pairs(
     """Tie the candidates to the search; returns the references that still need localizing.
 
     A pair that an earlier search finished is not done again; one that was set aside gets a new
-    chance, because somebody asks for it again. The upsert locks each pair's row, so a pair
-    finishing at this moment is either seen as done here or counted down by its finisher.
+    chance, because somebody asks for it again. Each pair's row is locked, so a pair finishing at
+    this moment is either seen as done here or counted down by its finisher.
     """
     query_id = pairs[0].query_id if pairs else ""
     facts = {
@@ -77,10 +77,16 @@ def open_pairs(
         "digest": method.settings_digest,
         "fingerprint": method.fingerprint,
     }
-    # Two searches of one query would lock its pairs in two orders.
+    # Two searches of one query would make its pairs in two orders, and wait for each other.
     connection.execute(
         text("SELECT pg_advisory_xact_lock(:lock, hashtext(:query))"),
         {"lock": _OPEN_LOCK, "query": query_id},
+    )
+    connection.execute(
+        text("""
+        SELECT id FROM pairs WHERE query_id = :query AND reference_id = ANY(:references)
+           AND model = :model AND settings_digest = :digest ORDER BY id FOR UPDATE"""),
+        facts,
     )
     reopened = _reopen(connection, facts)
     rows = connection.execute(

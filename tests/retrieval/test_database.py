@@ -1,0 +1,142 @@
+"""The schema goes up and down, by one process at a time, and errors of the server are sentences."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import IntegrityError
+
+from retrieval.database import check_schema, connect, current_revision, migrate, transaction
+from retrieval.errors import SchemaOutdated, ServiceUnavailable
+from retrieval.services import Endpoints
+from tests.conftest import run_sql
+
+ROOT = Path(__file__).parents[2]
+REVISIONS = sorted(path.name[:4] for path in (ROOT / "migrations/versions").glob("[0-9]*.py"))
+
+
+@pytest.fixture
+def empty_database(services: Endpoints) -> Iterator[str]:
+    name = "unmigrated"
+    run_sql(services.database_url, f"CREATE DATABASE {name}")
+    url = make_url(services.database_url).set(database=name).render_as_string(False)
+    yield url
+    connect(url).dispose()
+    run_sql(services.database_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def things_of(url: str) -> set[tuple[str, str]]:
+    """Tables, views, functions, triggers and columns of the schema."""
+    with connect(url).begin() as connection:
+        return {
+            (row[0], row[1])
+            for row in connection.execute(
+                text("""
+                SELECT 'relation', relname FROM pg_class WHERE relnamespace = 'public'::regnamespace
+                UNION SELECT 'function', proname FROM pg_proc
+                      WHERE pronamespace = 'public'::regnamespace
+                UNION SELECT 'trigger', tgname FROM pg_trigger WHERE NOT tgisinternal
+                UNION SELECT 'column', table_name || '.' || column_name
+                      FROM information_schema.columns WHERE table_schema = 'public'""")
+            )
+        }
+
+
+def test_each_revision_down_undoes_exactly_its_revision_up(empty_database: str):
+    stages = ["base", *REVISIONS]
+    seen = {}
+    for stage in stages:
+        migrate(empty_database, stage)
+        seen[stage] = {each for each in things_of(empty_database) if "alembic" not in each[1]}
+    for earlier, later in itertools.pairwise(stages):
+        assert seen[earlier] != seen[later], f"{later} changed nothing"
+    for stage in reversed(stages):
+        migrate(empty_database, stage)
+        things = {each for each in things_of(empty_database) if "alembic" not in each[1]}
+        assert things == seen[stage]
+    assert current_revision(connect(empty_database)) is None
+
+
+def test_migrating_twice_or_to_where_it_is_changes_nothing(database: str):
+    things = things_of(database)
+    migrate(database)
+    migrate(database, REVISIONS[-1])
+    assert things_of(database) == things
+
+
+def test_an_empty_database_can_be_migrated_to_base(empty_database: str):
+    migrate(empty_database, "base")
+    assert current_revision(connect(empty_database)) is None
+
+
+def test_processes_that_migrate_at_once_all_succeed(empty_database: str):
+    code = "import sys; from retrieval.database import migrate; migrate(sys.argv[1])"
+    children = [
+        subprocess.Popen([sys.executable, "-c", code, empty_database], stderr=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    words = [child.communicate()[1].decode() for child in children]
+    assert [child.returncode for child in children] == [0, 0, 0], words
+    check_schema(connect(empty_database))
+
+
+def test_a_schema_without_migrations_names_the_command(empty_database: str):
+    with pytest.raises(SchemaOutdated, match=r"revision none.*run `vcl migrate`"):
+        check_schema(connect(empty_database))
+
+
+def test_a_schema_one_revision_behind_names_both_revisions(database: str):
+    migrate(database, REVISIONS[-2])
+    with pytest.raises(SchemaOutdated, match=rf"{REVISIONS[-2]}.*{REVISIONS[-1]}.*`vcl migrate`"):
+        check_schema(connect(database))
+
+
+def test_a_revision_nobody_wrote_is_refused_with_those_that_exist(database: str):
+    with pytest.raises(SchemaOutdated, match="no revision '9999'; known: base, 0001"):
+        migrate(database, "9999")
+
+
+def test_a_database_of_a_later_version_is_left_alone(db: Engine, database: str):
+    with transaction(db) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    for touch in (lambda: check_schema(db), lambda: migrate(database)):
+        with pytest.raises(SchemaOutdated, match="9999, which this version does not know"):
+            touch()
+
+
+def test_a_server_that_is_away_is_told_as_a_sentence_without_the_password():
+    away = connect("postgresql+psycopg2://ana:s3cret@127.0.0.1:1/vcl")
+    with (
+        pytest.raises(ServiceUnavailable, match=r"does not answer.*`vcl up`") as caught,
+        transaction(away),
+    ):
+        pass
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_connection_cut_in_the_middle_is_a_server_that_is_away(db: Engine):
+    with pytest.raises(ServiceUnavailable), transaction(db) as connection:
+        connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+    with transaction(db) as connection:
+        assert connection.execute(text("SELECT 1")).scalar() == 1
+
+
+def test_what_the_server_refuses_is_no_outage_and_leaves_nothing_behind(db: Engine):
+    insert = text("INSERT INTO videos (id, title) VALUES ('a', 'a')")
+
+    def insert_twice() -> None:
+        with transaction(db) as connection:
+            connection.execute(insert)
+            connection.execute(insert)
+
+    with pytest.raises(IntegrityError):
+        insert_twice()
+    with transaction(db) as connection:
+        assert connection.execute(text("SELECT count(*) FROM videos")).scalar() == 0
