@@ -40,24 +40,26 @@ class Match:
     segments: list[dict[str, Any]]
     similarity: str  # data URI
     frames: list[dict[str, Any]]
+    model: str
     fingerprint: str
 
 
 def write_evidence(
-    connection: Connection, path: Path, settings: Settings, query_id: str | None = None
+    connection: Connection, path: Path, settings: Settings, claim_ids: Sequence[int] | None = None
 ) -> Path:
-    """A page of all claims, or of those on one upload."""
-    claims = [
-        read_claim(connection, row["id"]) for row in list_claims(connection, query_id=query_id)
-    ]
+    """A page of these claims, or of all."""
+    if claim_ids is None:
+        claim_ids = sorted(row["id"] for row in list_claims(connection))
     cases = []
-    for claim in claims:
+    for claim_id in claim_ids:
+        claim = read_claim(connection, claim_id)
         query = catalogue.read_video(connection, claim["query_id"])
         cases.append(
             {
                 "claim": claim,
                 "query": query,
                 "player": _link(query["path"], path.parent),
+                "rules": _rules(connection, claim_id),
                 "matches": _matches(connection, claim, settings, path.parent),
             }
         )
@@ -65,6 +67,20 @@ def write_evidence(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, encoding="utf-8")
     return path
+
+
+def _rules(connection: Connection, claim_id: int) -> list[dict[str, Any]]:
+    """The policy that made the claim, rule by rule: the thresholds it had to pass."""
+    rows = connection.execute(
+        text("""
+        SELECT policies.name AS policy, action, min_seconds, min_query_share, min_reference_share,
+               min_score, array_to_string(territories, ' ') AS territories
+        FROM claims JOIN policies ON policies.id = claims.policy_id
+        JOIN policy_rules ON policy_rules.policy_id = policies.id
+        WHERE claims.id = :claim ORDER BY position"""),
+        {"claim": claim_id},
+    )
+    return [dict(row) for row in rows.mappings()]
 
 
 def _matches(
@@ -76,33 +92,37 @@ def _matches(
         query = catalogue.read_video(connection, claim["query_id"])
         reference = catalogue.read_video(connection, reference_id)
         reference["player"] = _link(reference["path"], folder)
-        fingerprint, arrays = _read_pair(connection, claim["query_id"], reference_id)
+        model, fingerprint, arrays = _read_pair(connection, claim["query_id"], reference_id)
         matches.append(
             Match(
                 reference,
                 segments,
                 draw_similarity(arrays[0] @ arrays[1].T),
                 _frame_pairs(query, reference, segments, settings),
+                model,
                 fingerprint,
             )
         )
     return matches
 
 
-def _read_pair(connection: Connection, query_id: str, reference_id: str) -> tuple[str, list[Array]]:
-    """The descriptors that the pair's latest run compared."""
-    fingerprint = connection.execute(
+def _read_pair(
+    connection: Connection, query_id: str, reference_id: str
+) -> tuple[str, str, list[Array]]:
+    """The model of the pair's latest run, and the descriptors that it compared."""
+    model, fingerprint = connection.execute(
         text("""
-        SELECT fingerprint FROM pairs
+        SELECT model, fingerprint FROM pairs
         WHERE query_id = :query AND reference_id = :reference AND status = 'done'
         ORDER BY finished_at DESC LIMIT 1"""),
         {"query": query_id, "reference": reference_id},
-    ).scalar_one()
+    ).one()
     paths = [
         catalogue.find_descriptors(connection, video_id, fingerprint)
         for video_id in (query_id, reference_id)
     ]
-    return fingerprint, [read_descriptors(path).descriptors for path in paths if path is not None]
+    arrays = [read_descriptors(path).descriptors for path in paths if path is not None]
+    return model, fingerprint, arrays
 
 
 def draw_similarity(similarity: NDArray[np.floating]) -> str:

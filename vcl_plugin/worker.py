@@ -22,9 +22,9 @@ from retrieval.errors import BadDescriptors, FingerprintMismatch, NotFound, Retr
 from retrieval.plugins import Array
 from retrieval.records import Pair, Segment
 from retrieval.store import StoredDescriptors
-from vcl_plugin.claims import settle_claims
 from vcl_plugin.guard import is_low_information
 from vcl_plugin.segments import LeasedPair, Outcome, record_segments
+from vcl_plugin.settlement import settle_claims
 
 log = logging.getLogger(__name__)
 

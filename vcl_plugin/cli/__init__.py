@@ -7,7 +7,7 @@ import sys
 import typer
 
 from retrieval.errors import RetrievalError
-from vcl_plugin.cli import catalogue, claims, index, report, search, services, worker
+from vcl_plugin.cli import catalogue, claims, index, policy, report, search, services, worker
 from vcl_plugin.cli.output import complain
 
 app = typer.Typer(
@@ -35,6 +35,7 @@ app.add_typer(catalogue.asset, name="asset")
 app.add_typer(catalogue.reference, name="reference")
 app.add_typer(index.app, name="index")
 app.add_typer(claims.app, name="claims")
+app.add_typer(policy.app, name="policy")
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ In: titles, owners, video files. Out: rows, and ingest work for the workers.
 
 from __future__ import annotations
 
+import getpass
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,9 +15,10 @@ import typer
 from retrieval import catalogue
 from retrieval.database import transaction
 from retrieval.engine import Message, RetrievalEngine
-from retrieval.errors import BadVideo
+from retrieval.errors import BadVideo, Refused
+from retrieval.records import Span
 from retrieval.tasks import send
-from vcl_plugin import assets
+from vcl_plugin import assets, rights
 from vcl_plugin.cli.output import print_json, print_rows, progress, stderr
 from vcl_plugin.cli.services import AsJson
 from vcl_plugin.cli.session import open_engine
@@ -51,6 +53,56 @@ def list_assets(as_json: AsJson = False) -> None:
     print_rows(
         rows, as_json, empty="no assets yet; add one with `vcl asset add TITLE --owner NAME`"
     )
+
+
+@asset.command("share")
+def share_asset(
+    asset: Annotated[str, typer.Argument(help="Number or title of the asset.")],
+    owner: Annotated[str, typer.Option("--owner", "-o", help="Who owns the share.")],
+    percent: Annotated[float, typer.Option("--percent", help="How much, in per cent.")],
+    territory: Annotated[
+        str, typer.Option("--territory", "-t", help="ISO 3166 code, or WW for everywhere else.")
+    ] = rights.WORLD,
+) -> None:
+    """Set an owner's share of an asset in a territory."""
+    engine = open_engine()
+    with transaction(engine.database) as connection:
+        asset_id = assets.find_asset(connection, asset)
+        rights.set_ownership(connection, asset_id, owner, percent, territory)
+    stderr.print(f"{owner} owns {percent:g} % of asset {asset_id} in {territory}", markup=False)
+
+
+@asset.command("allow")
+def allow(
+    owner: Annotated[str, typer.Argument(help="Who allows it.")],
+    uploader: Annotated[str | None, typer.Option(help="Everything this uploader uploads.")] = None,
+    upload: Annotated[str | None, typer.Option(help="One upload, by its video id.")] = None,
+    asset: Annotated[str | None, typer.Option(help="One asset; default: all of them.")] = None,
+    note: Annotated[str | None, typer.Option(help="Anything worth remembering.")] = None,
+) -> None:
+    """Let an uploader, or one upload, use an owner's assets without being claimed."""
+    engine = open_engine()
+    with transaction(engine.database) as connection:
+        asset_id = None if asset is None else assets.find_asset(connection, asset)
+        rights.allow_use(connection, owner, getpass.getuser(), uploader, upload, asset_id, note)
+    stderr.print(f"{owner} allows {uploader or upload}", markup=False)
+
+
+@reference.command("exclude")
+def exclude(
+    video: Annotated[str, typer.Argument(help="The reference's id, see `vcl reference list`.")],
+    start: Annotated[float, typer.Argument(help="First second that proves nothing.")],
+    end: Annotated[float, typer.Argument(help="The second after the last.")],
+    note: Annotated[str | None, typer.Option(help="Why: an intro, licensed music.")] = None,
+) -> None:
+    """Let a stretch of a reference claim nothing from now on."""
+    if not 0 <= start < end:
+        raise Refused(f"the stretch from {start:g} to {end:g} seconds is empty or before the start")
+    engine = open_engine()
+    with transaction(engine.database) as connection:
+        catalogue.read_video(connection, video)
+        rights.exclude_span(connection, video, Span(start, end), getpass.getuser(), note)
+    stderr.print(f"seconds {start:g} to {end:g} of {video} are excluded", markup=False)
 
 
 @reference.command("add")

@@ -6,15 +6,23 @@ In: claim numbers and decisions. Out: claims, segments, history.
 from __future__ import annotations
 
 import getpass
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from retrieval.database import transaction
-from vcl_plugin.claims import REASONS, decide_claim, list_claims, read_claim
+from vcl_plugin.claims import (
+    REASONS,
+    decide_claim,
+    list_claims,
+    read_claim,
+)
 from vcl_plugin.cli.output import print_json, print_rows, print_table, stdout
 from vcl_plugin.cli.services import AsJson
 from vcl_plugin.cli.session import open_engine
+from vcl_plugin.evidence import write_evidence
+from vcl_plugin.settlement import release_and_exclude
 
 app = typer.Typer(help="Claims on uploads, and what became of them.", no_args_is_help=True)
 
@@ -27,12 +35,14 @@ By = Annotated[str, typer.Option("--by", help="Who decides; default: you.")]
 @app.command("list")
 def list_(
     status: Annotated[str | None, typer.Option("--status", "-s", help="Only this status.")] = None,
+    owner: Annotated[str | None, typer.Option("--owner", help="Only this owner's.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest.")] = 1000,
     as_json: AsJson = False,
 ) -> None:
-    """All claims, with the seconds each of them covers."""
+    """Claims, the newest first, with the seconds each of them covers."""
     engine = open_engine()
     with transaction(engine.database) as connection:
-        rows = list_claims(connection, status)
+        rows = list_claims(connection, status, owner=owner, limit=limit)
     print_rows(rows, as_json, empty="no claims")
 
 
@@ -77,10 +87,44 @@ def uphold(claim: Claim, note: Note = None, by: By = getpass.getuser()) -> None:
 
 @app.command()
 def release(
-    claim: Claim, reason: Reason = None, note: Note = None, by: By = getpass.getuser()
+    claim: Claim,
+    reason: Reason = None,
+    note: Note = None,
+    by: By = getpass.getuser(),
+    exclude: Annotated[
+        bool,
+        typer.Option(
+            "--exclude",
+            help="Exclude the matched footage of the reference too, and release every claim that "
+            "rests on nothing else.",
+        ),
+    ] = False,
 ) -> None:
     """Give a claim up; its segments leave the infringement reports."""
-    _decide(claim, "released", by, reason, note)
+    if not exclude:
+        _decide(claim, "released", by, reason, note)
+        return
+    engine = open_engine()
+    with transaction(engine.database) as connection:
+        siblings = release_and_exclude(connection, claim, by, reason, note)
+    stdout.print(f"claim {claim} is released, its footage excluded")
+    if siblings:
+        stdout.print(f"released with it: {', '.join(str(each) for each in siblings)}")
+
+
+@app.command()
+def evidence(
+    claim: Claim,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where; default: claim-N.html.")
+    ] = None,
+) -> None:
+    """Write a claim's evidence as one HTML file that needs nothing else and prints well."""
+    engine = open_engine()
+    path = output or Path(f"claim-{claim}.html")
+    with transaction(engine.database) as connection:
+        write_evidence(connection, path, engine.settings, claim_ids=[claim])
+    stdout.print(str(path), markup=False)
 
 
 def _decide(claim: int, status: str, by: str, reason: str | None, note: str | None) -> None:

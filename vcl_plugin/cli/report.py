@@ -5,6 +5,7 @@ In: a report's name. Out: a table, CSV, JSON or an HTML page.
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -32,6 +33,13 @@ def report(
     format: Annotated[
         Format, typer.Option("--format", "-f", help="How to print it.")
     ] = Format.table,
+    since: Annotated[
+        datetime | None,
+        typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="Not before this day."),
+    ] = None,
+    owner: Annotated[str | None, typer.Option(help="Only this owner's rows.")] = None,
+    asset: Annotated[str | None, typer.Option(help="Only this asset's rows.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many rows.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """Print a report: one of the SQL views (docs/sql.md)."""
@@ -43,7 +51,7 @@ def report(
         return
     engine = open_engine()
     with transaction(engine.database) as connection:
-        found = read_report(connection, name)
+        found = read_report(connection, name, since, owner, asset, limit)
     match format:
         case Format.table if found.rows:
             print_table(found.columns, found.rows, title=None)

@@ -12,13 +12,9 @@ from retrieval.errors import NotFound, Refused
 from retrieval.records import Span
 from tests.vcl_plugin.world import add_reference, add_upload, record, segment
 from vcl_plugin import rights
-from vcl_plugin.claims import (
-    decide_claim,
-    list_claims,
-    release_and_exclude,
-    settle_claims,
-)
+from vcl_plugin.claims import decide_claim, list_claims
 from vcl_plugin.policies import Policy, Rule
+from vcl_plugin.settlement import release_and_exclude, settle_claims
 
 
 def _claims(connection: Connection) -> set[tuple[str, str, str, float]]:

@@ -1,0 +1,238 @@
+"""Segments become claims: the engine's part, by policy and never against a person's decision.
+
+In: an upload whose segments changed. Out: claims raised, brought up to date, or expired.
+Called by the worker in the transaction that records segments, and by the command line.
+
+A claim is raised as potential when its policy asks for review, else as active. A claim of the
+engine's own whose evidence is gone expires. What a person has decided is never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from retrieval.records import Segment, Span
+from vcl_plugin.claims import ENGINE, STANDING, decide_claim, move_claim, open_claim
+from vcl_plugin.guard import hold_segments
+from vcl_plugin.policies import Evidence, Policy, decide, most_restrictive, union_seconds
+from vcl_plugin.rights import exclude_span, list_territories, read_asset_policy
+
+
+def settle_claims(connection: Connection, query_id: str) -> list[int]:
+    """Bring the claims on an upload in line with its segments; returns those that stand.
+
+    It looks at all segments of the upload, so the order in which pairs finish does not matter. The
+    upload's row is locked: two workers that finish pairs of it settle one after the other.
+    """
+    connection.execute(
+        text("SELECT 1 FROM videos WHERE id = :query FOR NO KEY UPDATE"), {"query": query_id}
+    )
+    hold_segments(connection, query_id)
+    standing = []
+    for asset_id, evidence in gather_evidence(connection, query_id).items():
+        policy = read_asset_policy(connection, asset_id)
+        claim_id = _settle(connection, asset_id, query_id, evidence, policy)
+        if claim_id is not None:
+            standing.append(claim_id)
+    return standing
+
+
+def release_and_exclude(
+    connection: Connection, claim_id: int, actor: str, reason: str | None, note: str | None
+) -> list[int]:
+    """Release a claim and let the footage it rests on prove nothing any more.
+
+    Sibling claims that rest on nothing else are released with it; returns their ids.
+    """
+    spans = connection.execute(
+        text("""
+        SELECT reference_id, lower(reference_span)::float AS low,
+               upper(reference_span)::float AS high
+        FROM segments WHERE claim_id = :claim"""),
+        {"claim": claim_id},
+    ).all()
+    decide_claim(connection, claim_id, "released", actor, reason, note)
+    for row in spans:
+        exclude_span(connection, row.reference_id, Span(row.low, row.high), actor, note, claim_id)
+    uploads = connection.execute(
+        text("""
+        SELECT DISTINCT query_id FROM segments
+        WHERE reference_id = ANY(:references) AND claim_id IS NOT NULL ORDER BY query_id"""),
+        {"references": [row.reference_id for row in spans]},
+    ).scalars()
+    siblings: list[int] = []
+    for query_id in list(uploads):
+        hold_segments(connection, query_id)
+        bare = connection.execute(
+            text("""
+            SELECT claims.id, claims.status FROM claims
+            WHERE claims.query_id = :query AND claims.id <> :claim
+              AND claims.status = ANY(:standing)
+              AND EXISTS (SELECT 1 FROM segments WHERE claim_id = claims.id AND held = 'excluded')
+              AND NOT EXISTS (SELECT 1 FROM segments
+                              WHERE claim_id = claims.id AND held IS NULL)
+            ORDER BY claims.id FOR UPDATE"""),
+            {"query": query_id, "claim": claim_id, "standing": list(STANDING)},
+        ).all()
+        for sibling in bare:
+            why = f"rests only on footage excluded with claim {claim_id}"
+            move_claim(connection, sibling.id, sibling.status, "released", actor, reason, why)
+            siblings.append(sibling.id)
+        settle_claims(connection, query_id)
+    return siblings
+
+
+def rehearse_policy(connection: Connection, policy: Policy) -> list[dict[str, Any]]:
+    """What would be claimed if every asset followed the policy; reads, never writes."""
+    found = []
+    for (query_id, asset_id), evidence in gather_evidence(connection).items():
+        decided = decide(policy, evidence, list_territories(connection, asset_id))
+        if not decided:
+            continue
+        names = connection.execute(
+            text("""
+            SELECT owners.name AS owner, assets.title AS asset, videos.title AS query
+            FROM assets JOIN owners ON owners.id = assets.owner_id
+            JOIN videos ON videos.id = :query WHERE assets.id = :asset"""),
+            {"query": query_id, "asset": asset_id},
+        ).one()
+        spans = [each.query for group in evidence.segments.values() for each in group]
+        found.append(
+            {
+                "owner": names.owner,
+                "asset": names.asset,
+                "query": names.query,
+                "action": most_restrictive(decided.values()),
+                "territories": " ".join(sorted(decided)),
+                "seconds": union_seconds(spans),
+            }
+        )
+    return found
+
+
+def gather_evidence(connection: Connection, query_id: str | None = None) -> dict[Any, Evidence]:
+    """By asset, everything it matches in an upload; by (upload, asset) if no upload is named.
+
+    An asset whose segments are all held has evidence without segments. An upload that is itself a
+    reference is nobody's upload: what it shares is a conflict, not a claim.
+    """
+    rows = connection.execute(
+        text("""
+        SELECT segments.query_id, reference_videos.asset_id, segments.reference_id, segments.held,
+               lower(query_span)::float AS query_start, upper(query_span)::float AS query_end,
+               lower(reference_span)::float AS reference_start,
+               upper(reference_span)::float AS reference_end, segments.score,
+               coalesce(query.duration, 0) AS query_seconds,
+               coalesce(reference.duration, 0) AS reference_seconds
+        FROM segments
+        JOIN reference_videos ON reference_videos.video_id = segments.reference_id
+        JOIN videos AS query ON query.id = segments.query_id
+        JOIN videos AS reference ON reference.id = segments.reference_id
+        WHERE (CAST(:query AS text) IS NULL OR segments.query_id = :query)
+          AND NOT EXISTS (SELECT 1 FROM reference_videos AS own
+                          WHERE own.video_id = segments.query_id)
+        ORDER BY segments.query_id, reference_videos.asset_id, segments.id"""),
+        {"query": query_id},
+    ).all()
+    groups: dict[Any, list[Any]] = {}
+    for row in rows:
+        key = row.asset_id if query_id is not None else (row.query_id, row.asset_id)
+        groups.setdefault(key, []).append(row)
+    return {key: _evidence(group) for key, group in groups.items()}
+
+
+def _evidence(rows: Sequence[Any]) -> Evidence:
+    segments: dict[str, list[Segment]] = {}
+    for row in rows:
+        if row.held is None:
+            query = Span(row.query_start, row.query_end)
+            reference = Span(row.reference_start, row.reference_end)
+            segments.setdefault(row.reference_id, []).append(Segment(query, reference, row.score))
+    lengths = {row.reference_id: row.reference_seconds for row in rows}
+    return Evidence(segments, rows[0].query_seconds, lengths)
+
+
+def _settle(
+    connection: Connection, asset_id: int, query_id: str, evidence: Evidence, policy: Policy
+) -> int | None:
+    decided = decide(policy, evidence, list_territories(connection, asset_id))
+    claim = connection.execute(
+        text("""
+        SELECT id, status, EXISTS (SELECT 1 FROM claim_events
+                                   WHERE claim_id = claims.id AND actor <> :engine) AS is_decided
+        FROM claims WHERE asset_id = :asset AND query_id = :query FOR UPDATE"""),
+        {"asset": asset_id, "query": query_id, "engine": ENGINE},
+    ).first()
+    if not decided:
+        if claim is not None and not claim.is_decided and claim.status in STANDING:
+            move_claim(
+                connection, claim.id, claim.status, "expired", ENGINE, None, "no evidence left"
+            )
+        if claim is not None:
+            _tie(connection, claim.id, asset_id, query_id)
+        return None
+    action = most_restrictive(decided.values())
+    status = "potential" if action == "review" else "active"
+    if claim is None:
+        claim_id = open_claim(connection, asset_id, query_id, status, note=policy.name)
+    else:
+        claim_id = claim.id
+    _tie(connection, claim_id, asset_id, query_id)
+    if claim is not None and (claim.is_decided or claim.status not in STANDING):
+        return int(claim_id) if claim.status in STANDING else None
+    _apply(connection, claim_id, action, decided, policy)
+    if claim is not None and claim.status == "potential" and status == "active":
+        move_claim(connection, claim_id, "potential", "active", ENGINE, None, policy.name)
+    return int(claim_id)
+
+
+def _tie(connection: Connection, claim_id: int, asset_id: int, query_id: str) -> None:
+    """Tie the asset's segments to the claim, and keep their union in it for the reports."""
+    connection.execute(
+        text("""
+        UPDATE segments SET claim_id = CASE WHEN segments.held IS NULL THEN :claim END
+        FROM reference_videos
+        WHERE reference_videos.video_id = segments.reference_id
+          AND reference_videos.asset_id = :asset AND segments.query_id = :query
+          AND segments.claim_id IS DISTINCT FROM
+              CASE WHEN segments.held IS NULL THEN CAST(:claim AS bigint) END"""),
+        {"claim": claim_id, "asset": asset_id, "query": query_id},
+    )
+    connection.execute(
+        text("""
+        UPDATE claims SET query_spans = coalesce(found.spans, '{}'), segments = found.segments,
+               score = coalesce(found.score, 0), seconds = covered_seconds(found.spans),
+               last_found_at = coalesce(found.last_found_at, claims.last_found_at)
+        FROM (SELECT range_agg(query_span) AS spans, count(*) AS segments, max(score) AS score,
+                     max(created_at) AS last_found_at
+              FROM segments WHERE claim_id = :claim) AS found
+        WHERE claims.id = :claim"""),
+        {"claim": claim_id},
+    )
+
+
+def _apply(
+    connection: Connection, claim_id: int, action: str, decided: dict[str, str], policy: Policy
+) -> None:
+    connection.execute(
+        text("""
+        UPDATE claims SET action = :action,
+               policy_id = (SELECT id FROM policies WHERE name = :policy)
+        WHERE id = :id"""),
+        {"id": claim_id, "action": action, "policy": policy.name},
+    )
+    connection.execute(
+        text("DELETE FROM claim_territories WHERE claim_id = :claim"), {"claim": claim_id}
+    )
+    connection.execute(
+        text("""
+        INSERT INTO claim_territories (claim_id, territory, action)
+        VALUES (:claim, :territory, :action)"""),
+        [
+            {"claim": claim_id, "territory": territory, "action": each}
+            for territory, each in decided.items()
+        ],
+    )
