@@ -8,7 +8,7 @@ Called by `benchmark`, and by training, which composes pairs without end. No pix
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -142,7 +142,10 @@ class Composer:
 
     def compose_negative(self, geometry: Geometry, kind: str) -> Composed:
         """Two videos of that geometry's lengths that hold no copy, but may well look like it."""
-        query_side, reference_side = self._two_sides(geometry)
+        scenes = self._scenes_of(kind)
+        if kind == "neighbours" and not scenes:
+            kind = "unrelated"  # no footage here is long enough to be cut in two
+        query_side, reference_side = self._two_sides(geometry, {each.group for each in scenes})
         query = self._fill(geometry.query_frames, query_side)
         reference = self._fill(geometry.reference_frames, reference_side)
         if kind == "cards":
@@ -157,21 +160,33 @@ class Composer:
                 for _ in range(4):
                     self._insert(timeline, again)
         elif kind == "takes":
-            self._film_twice(query, reference)
+            self._film_twice(query, reference, scenes)
         elif kind == "neighbours":
-            self._film_on(query, reference)
+            self._film_on(query, reference, scenes[0])
         return Composed(
             query=query[::VIEWS_PER_SECOND],
             reference=reference[::VIEWS_PER_SECOND],
             facts={"kind": kind},
         )
 
-    def _two_sides(self, geometry: Geometry) -> tuple[list[Source], list[Source]]:
+    def _scenes_of(self, kind: str) -> list[Source]:
+        """What both videos of a negative are about; nothing else of it may appear in either."""
+        if kind == "takes":
+            return [self.photos[i] for i in self.draw.choice(len(self.photos), 4, replace=False)]
+        long = [each for each in self.videos if each.seconds >= 20]
+        if kind == "neighbours" and long:
+            return [long[int(self.draw.integers(len(long)))]]
+        return []
+
+    def _two_sides(
+        self, geometry: Geometry, without: Collection[str] = ()
+    ) -> tuple[list[Source], list[Source]]:
         """Sources for the query and for the reference, no group on both sides; the longer video
         gets more of them."""
         groups: dict[str, list[Source]] = {}
         for source in [*self.photos, *self.videos]:
-            groups.setdefault(source.group, []).append(source)
+            if source.group not in without:
+                groups.setdefault(source.group, []).append(source)
         names = list(groups)
         self.draw.shuffle(names)
         sides: tuple[list[Source], list[Source]] = ([], [])
@@ -226,20 +241,17 @@ class Composer:
             self._insert(query, self._clip(card, 2, 5))
             self._insert(reference, self._clip(card, 2, 5))
 
-    def _film_twice(self, query: list[View], reference: list[View]) -> None:
+    def _film_twice(
+        self, query: list[View], reference: list[View], scenes: Sequence[Source]
+    ) -> None:
         """The same scenes in the same order on both sides, but never the same part of them."""
-        scenes = [self.photos[i] for i in self.draw.choice(len(self.photos), 4, replace=False)]
         for timeline, take in ((query, 1), (reference, 2)):
             shots = [self._clip(scene, 4, 8) for scene in scenes]
             strip = [view._replace(take=take) for shot in shots for view in shot]
             self._insert(timeline, strip)
 
-    def _film_on(self, query: list[View], reference: list[View]) -> None:
+    def _film_on(self, query: list[View], reference: list[View], source: Source) -> None:
         """One piece of footage, its first part on one side and what follows on the other."""
-        long = [each for each in self.videos if each.seconds >= 20]
-        if not long:
-            return
-        source = long[int(self.draw.integers(len(long)))]
         half = source.seconds // 2
         length = min(half - 2, 25)
         self._insert(reference, self._clip(source, length, length, start=half - 1 - length))
