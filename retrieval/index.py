@@ -171,7 +171,7 @@ class ReferenceIndex:
         while snapshot is not None:
             try:
                 return cls._open(snapshot, key, dimension)
-            except (OSError, RuntimeError, ValueError, KeyError) as error:
+            except Exception as error:  # four parsers, each with errors of its own
                 newer = current_snapshot(folder, key)
                 if newer == snapshot:
                     log.warning("index snapshot %s is not readable: %s", snapshot, error)

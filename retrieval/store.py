@@ -18,11 +18,11 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.numpy import save
 
 from retrieval.arrays import as_descriptors
-from retrieval.errors import BadDescriptors, NotFound
+from retrieval.errors import BadDescriptors, NotFound, RetrievalError
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,15 @@ def read_descriptors(location: str | Path) -> StoredDescriptors:
         raise NotFound(f"no descriptor file at {path}; ingest or register the video again")
     try:
         return _read_array(path) if path.suffix.lower() == ".npy" else _read_stored(path)
+    except RetrievalError:
+        raise
     except PermissionError as error:
         raise BadDescriptors(
             f"{path} cannot be read ({error.strerror}); check its permissions", code="unreadable"
         ) from error
-    except (SafetensorError, OSError, EOFError, ValueError, TypeError, SyntaxError) as error:
-        # Whatever bytes can make a parser say: the file is the reason, and the caller's to mend.
+    except Exception as error:
+        # Any bytes may stand there, and a parser may say anything to them (numpy's alone knows
+        # six ways): the file is the reason, and its maker's to mend.
         raise BadDescriptors(
             f"{path} is no descriptor file ({_first_line(error)}); write it again",
             code="not_an_array",
@@ -108,7 +111,8 @@ def read_descriptors(location: str | Path) -> StoredDescriptors:
 
 
 def _read_array(path: Path) -> StoredDescriptors:
-    rows = as_descriptors(np.load(path, allow_pickle=False), str(path))
+    with path.open("rb") as file:  # not np.load, which would also open archives and pickles
+        rows = as_descriptors(np.lib.format.read_array(file, allow_pickle=False), str(path))
     return StoredDescriptors(rows, np.zeros(len(rows), dtype=bool), None)
 
 
