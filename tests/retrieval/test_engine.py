@@ -1,0 +1,289 @@
+"""Ingest and planning on a real database, with a descriptor cheap enough for a test."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import Engine, text
+
+from retrieval import catalogue, leases, searches
+from retrieval.database import transaction
+from retrieval.engine import BATCH_PAIRS, LOCALIZE, RetrievalEngine
+from retrieval.errors import BadVideo, NotFound
+from retrieval.records import Fingerprint
+from retrieval.settings import Settings
+from tests.retrieval.test_store import unit_rows
+from vcl_plugin.footage import render_reference
+
+
+class CoarseDescriptor:
+    """The picture itself, 16 x 16 grey points: enough to tell rendered scenes apart."""
+
+    name = "coarse"
+    fingerprint = Fingerprint("coarse", "none", 256, 1.0, "grey16")
+    frame_size = (16, 16)
+
+    def embed(self, frames: np.ndarray) -> np.ndarray:
+        rows = frames.mean(axis=3).reshape(len(frames), 256)
+        rows = rows - rows.mean(axis=1, keepdims=True) + 1e-3
+        return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def make_engine(db: Engine, home: Path, **settings: Any) -> RetrievalEngine:
+    engine = RetrievalEngine(Settings(home=home, **settings), db)
+    engine.__dict__["descriptor"] = CoarseDescriptor()
+    return engine
+
+
+@pytest.fixture
+def engine(db: Engine, tmp_path: Path) -> RetrievalEngine:
+    return make_engine(db, tmp_path / "home")
+
+
+@pytest.fixture(scope="session")
+def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return render_reference(
+        tmp_path_factory.mktemp("films") / "film.mp4", seed=1, seconds=6, size=(64, 48)
+    )
+
+
+def plant_reference(engine: RetrievalEngine, name: str, rows: np.ndarray) -> None:
+    """A described reference without a film behind it."""
+    kind = engine.descriptor.fingerprint.key
+    path = engine.store.write(name, kind, rows)
+    with transaction(engine.database) as connection:
+        catalogue.register_foreign(connection, name, None, float(len(rows)))
+        catalogue.record_descriptors(connection, name, kind, str(path), len(rows), 256)
+        catalogue.make_reference(connection, name)
+
+
+def ask(engine: RetrievalEngine, query_id: str) -> str:
+    with transaction(engine.database) as connection:
+        return searches.create_search(connection, query_id)
+
+
+def read(engine: RetrievalEngine, search_id: str) -> dict[str, Any]:
+    with transaction(engine.database) as connection:
+        return searches.read_search(connection, search_id)
+
+
+def test_a_film_is_ready_after_ingest_and_its_descriptors_are_stored(
+    engine: RetrievalEngine, film: Path
+):
+    video_id = engine.register(film)
+    video = engine.ingest(video_id)
+    assert (video["status"], video["leased_by"], video["duration"]) == ("ready", None, 6.0)
+    assert engine.read_descriptors(video_id).frames == 6
+    assert engine.ingest(video_id)["attempts"] == 1, "what is ready is not described again"
+
+
+def test_a_file_that_is_no_film_fails_with_its_reason(engine: RetrievalEngine, tmp_path: Path):
+    (tmp_path / "words.mp4").write_text("just words")
+    video = engine.ingest(engine.register(tmp_path / "words.mp4"))
+    assert (video["status"], video["reason"]) == ("failed", "not_video")
+    assert "words.mp4" in video["message"]
+
+
+def test_a_file_that_vanished_or_changed_fails_and_can_be_registered_again(
+    engine: RetrievalEngine, film: Path, tmp_path: Path
+):
+    copy = tmp_path / "copy.mp4"
+    copy.write_bytes(film.read_bytes())
+    video_id = engine.register(copy)
+    copy.write_bytes(b"something else")
+    assert engine.ingest(video_id)["reason"] == "changed"
+    copy.unlink()
+    assert engine.register(film) == video_id
+    assert engine.ingest(video_id)["status"] == "ready"
+
+
+def test_a_path_without_a_file_is_refused_before_any_row(engine: RetrievalEngine, tmp_path: Path):
+    with pytest.raises(BadVideo) as caught:
+        engine.register(tmp_path / "gone.mp4")
+    assert caught.value.code == "missing"
+
+
+def test_descriptors_that_were_deleted_are_made_again(engine: RetrievalEngine, film: Path):
+    video_id = engine.register(film)
+    engine.ingest(video_id)
+    path = engine.store.path_of(video_id, engine.descriptor.fingerprint.key)
+    path.unlink()
+    assert engine.ingest(video_id)["status"] == "ready"
+    assert path.exists()
+
+
+def test_an_attempt_that_the_video_is_not_to_blame_for_is_given_back(
+    engine: RetrievalEngine, film: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def break_down(frames: np.ndarray) -> np.ndarray:
+        raise MemoryError("no room for 3 GB")
+
+    monkeypatch.setattr(engine.descriptor, "embed", break_down)
+    video_id = engine.register(film)
+    video = engine.ingest(video_id)
+    assert (video["status"], video["reason"]) == ("waiting", "worker_error")
+    assert "no room for 3 GB" in video["message"]
+    search = ask(engine, video_id)
+    plant_reference(engine, "r", unit_rows(5))
+    assert engine.plan(search) == []
+    state = read(engine, search)
+    assert (state["status"], state["reason"]) == ("waiting", "worker_error")
+
+
+def test_two_that_want_one_video_describe_it_once(engine: RetrievalEngine, film: Path):
+    video_id = engine.register(film)
+    found: list[dict[str, Any]] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(engine.ingest(video_id))) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [each["status"] for each in found] == ["ready", "ready"]
+    assert [each["attempts"] for each in found] == [1, 1]
+
+
+def test_an_ingest_that_need_not_wait_leaves_a_leased_video_to_its_holder(
+    engine: RetrievalEngine, film: Path
+):
+    video_id = engine.register(film)
+    with transaction(engine.database) as connection:
+        leases.acquire(connection, "videos", [video_id], "another", 60)
+    assert engine.ingest(video_id, wait=False)["leased_by"] == "another"
+
+
+def test_a_foreign_video_without_our_descriptors_is_no_query_of_ours_and_is_left_as_it_was(
+    engine: RetrievalEngine,
+):
+    with transaction(engine.database) as connection:
+        catalogue.register_foreign(connection, "theirs", None, 9.0)
+    plant_reference(engine, "r", unit_rows(5))
+    search = ask(engine, "theirs")
+    assert engine.plan(search) == []
+    assert read(engine, search)["reason"] == "no_descriptors"
+    with transaction(engine.database) as connection:
+        assert catalogue.read_video(connection, "theirs")["status"] == "ready"
+
+
+def test_a_planned_search_sends_its_candidates_in_batches(db: Engine, tmp_path: Path, film: Path):
+    engine = make_engine(db, tmp_path / "home", top_k=20, min_candidate_score=-1.0)
+    for number in range(BATCH_PAIRS + 3):
+        plant_reference(engine, f"r{number:02}", unit_rows(20, seed=number))
+    search = ask(engine, engine.register(film))
+    messages = engine.plan(search)
+    sent = [each for message in messages for each in message.arguments["reference_ids"]]
+    assert [message.task for message in messages] == [LOCALIZE, LOCALIZE]
+    assert len(messages[0].arguments["reference_ids"]) == BATCH_PAIRS
+    assert sorted(sent) == [f"r{number:02}" for number in range(BATCH_PAIRS + 3)]
+    assert {message.arguments["search_id"] for message in messages} == {search}
+    state = read(engine, search)
+    assert (state["status"], state["pairs_total"], state["pairs_left"]) == ("localizing", 11, 11)
+    assert engine.plan(search) == [], "a search is planned once"
+
+
+def test_batches_are_bounded_in_frames_and_lose_no_reference(db: Engine, tmp_path: Path):
+    engine = make_engine(db, tmp_path / "home", batch_frames=50)
+    for name, frames in (("a", 30), ("b", 30), ("huge", 400), ("c", 10), ("d", 10)):
+        plant_reference(engine, name, unit_rows(frames))
+    groups = engine.group_references(["a", "b", "huge", "c", "d", "unknown"])
+    assert groups == [["a"], ["b"], ["huge"], ["c", "d", "unknown"]]
+
+
+def test_a_search_with_an_empty_index_fails_with_what_to_do(engine: RetrievalEngine, film: Path):
+    search = ask(engine, engine.register(film))
+    assert engine.plan(search) == []
+    state = read(engine, search)
+    assert (state["status"], state["reason"]) == ("failed", "empty_index")
+    assert "vcl reference add" in state["message"]
+
+
+def test_a_search_of_a_bad_file_fails_with_the_file_s_reason(
+    engine: RetrievalEngine, tmp_path: Path
+):
+    (tmp_path / "words.mp4").write_text("just words")
+    search = ask(engine, engine.register(tmp_path / "words.mp4"))
+    assert engine.plan(search) == []
+    assert read(engine, search)["reason"] == "not_video"
+
+
+def test_a_query_that_is_a_reference_is_compared_with_the_others_and_says_so(
+    engine: RetrievalEngine, film: Path
+):
+    video_id = engine.register(film)
+    engine.ingest(video_id)
+    with transaction(engine.database) as connection:
+        catalogue.make_reference(connection, video_id)
+    plant_reference(engine, "other", engine.read_descriptors(video_id).descriptors)
+    search = ask(engine, video_id)
+    [message] = engine.plan(search)
+    assert message.arguments["reference_ids"] == ["other"]
+    assert read(engine, search)["reason"] == "query_is_reference"
+
+
+def test_a_new_reference_is_found_at_once_and_a_removed_one_no_more(engine: RetrievalEngine):
+    plant_reference(engine, "a", unit_rows(9, seed=1))
+    assert len(engine.refresh_index()) == 1
+    plant_reference(engine, "b", unit_rows(9, seed=2))
+    assert len(engine.refresh_index()) == 2
+    with transaction(engine.database) as connection:
+        catalogue.unmake_reference(connection, "a")
+    index = engine.refresh_index()
+    assert "a" not in index
+    assert "b" in index
+
+
+def test_an_unreadable_reference_is_left_out_said_so_and_found_when_it_is_back(
+    engine: RetrievalEngine, film: Path
+):
+    plant_reference(engine, "lost", unit_rows(9, seed=1))
+    plant_reference(engine, "there", unit_rows(9, seed=2))
+    path = engine.store.path_of("lost", engine.descriptor.fingerprint.key)
+    content = path.read_bytes()
+    path.unlink()
+    engine.__dict__["settings"] = Settings(home=engine.settings.home, min_candidate_score=-1.0)
+    search = ask(engine, engine.register(film))
+    [message] = engine.plan(search)
+    assert message.arguments["reference_ids"] == ["there"]
+    state = read(engine, search)
+    assert (state["reason"], state["status"]) == ("references_unreadable", "localizing")
+    with pytest.raises(NotFound, match=r"1 references cannot be read, the first is lost"):
+        engine.build_index()
+    path.write_bytes(content)
+    assert "lost" in engine.refresh_index()
+    assert len(engine.build_index()) == 2
+
+
+def test_a_saved_index_is_the_start_of_the_next_process(
+    engine: RetrievalEngine, db: Engine, monkeypatch: pytest.MonkeyPatch
+):
+    plant_reference(engine, "a", unit_rows(9, seed=1))
+    engine.build_index()
+    plant_reference(engine, "b", unit_rows(9, seed=2))
+    later = make_engine(db, engine.settings.home)
+    read_paths: list[str] = []
+    original = later.store.read
+    monkeypatch.setattr(
+        later.store, "read", lambda path: (read_paths.append(str(path)), original(path))[1]
+    )
+    assert len(later.refresh_index()) == 2
+    assert len(read_paths) == 1, "only what is new is read from the store"
+
+
+def test_an_index_of_another_database_is_made_anew(engine: RetrievalEngine, db: Engine):
+    for name in ("a", "b", "c"):
+        plant_reference(engine, name, unit_rows(9))
+    engine.build_index()
+    with transaction(db) as connection:
+        connection.execute(text("TRUNCATE videos, reference_changes RESTART IDENTITY CASCADE"))
+    later = make_engine(db, engine.settings.home)
+    assert len(later.refresh_index()) == 0
+    for name in ("x", "y", "z"):
+        plant_reference(later, name, unit_rows(9))
+    another = make_engine(db, engine.settings.home)
+    index = another.refresh_index()
+    assert sorted(index._number) == ["x", "y", "z"]
