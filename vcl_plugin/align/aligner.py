@@ -18,7 +18,8 @@ import numpy as np
 from retrieval.arrays import as_descriptors
 from retrieval.plugins import Array
 from retrieval.records import Segment
-from vcl_plugin.align.paths import Map, Path, background, cut_path, make_segment, measure_change
+from vcl_plugin.align.matches import Map, Matches, find_matches
+from vcl_plugin.align.paths import Path, background, cut_path, make_segment, measure_change
 from vcl_plugin.boxes import box_areas, intersection_matrix
 
 
@@ -45,7 +46,7 @@ class Aligner(ABC):
         "reversed_margin": (1.0, 1.25, 1.5, 2.0),
         "max_overlap": (0.1, 0.3, 0.5),
     }
-    revision: ClassVar[int] = 1  # raised when the same parameters begin to give other segments
+    revision: ClassVar[int] = 2  # raised when the same parameters begin to give other segments
 
     min_similarity: float = 0.3
     sure_similarity: float = 0.7
@@ -67,8 +68,8 @@ class Aligner(ABC):
         return f"{self.name}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
 
     @abstractmethod
-    def find_paths(self, similarity: Map, floor: float) -> list[Path]:
-        """Forward paths through cells above `floor`; the map is never changed."""
+    def find_paths(self, matches: Matches) -> list[Path]:
+        """Paths that run forward through matches; what reaches a method has company already."""
 
     def localize(self, query: Array, reference: Array) -> list[Segment]:
         return self.localize_many(query, [reference])[0]
@@ -81,18 +82,26 @@ class Aligner(ABC):
         ]
 
     def localize_map(self, similarity: Map) -> list[Segment]:
-        """Segments of both directions, strongest first."""
+        """Segments of both directions, strongest first; the map is never changed."""
         floor = self.floor(similarity)
+        matches = find_matches(similarity, floor)
+        pieces = self._find_pieces(matches.supported())
         width = similarity.shape[1]
-        forward = self.find_paths(similarity, floor)
-        backward = self.find_paths(similarity[:, ::-1], floor)
-        paths = [*forward, *(path.mirrored(width) for path in backward)]
-        pieces = [
-            piece
-            for path in paths
-            for piece in cut_path(path, self.max_gap, self.max_shift, self.min_length)
+        pieces += [
+            piece.mirrored(width) for piece in self._find_pieces(matches.mirrored().supported())
         ]
         return [make_segment(path, similarity) for path in self._choose(pieces, similarity, floor)]
+
+    def _find_pieces(self, matches: Matches) -> list[Path]:
+        if len(matches) < self.min_length:
+            return []
+        return [
+            piece
+            for path in self.find_paths(matches)
+            if len(path) >= self.min_length
+            for piece in cut_path(path, self.max_gap, self.max_shift, self.min_length)
+            if len(piece) >= self.min_length
+        ]
 
     def floor(self, similarity: Map) -> float:
         """The similarity above which two frames of these videos count as the same."""

@@ -14,7 +14,8 @@ from typing import ClassVar
 import numpy as np
 
 from vcl_plugin.align.aligner import Aligner
-from vcl_plugin.align.paths import Map, Path
+from vcl_plugin.align.matches import Map, Matches
+from vcl_plugin.align.paths import Path
 
 MOST_COLUMNS = 3  # the farthest a path may move on the reference within one query second
 
@@ -22,7 +23,7 @@ MOST_COLUMNS = 3  # the farthest a path may move on the reference within one que
 @dataclass(frozen=True)
 class DynamicProgramming(Aligner):
     """A path moves one query second and 0 to 3 reference seconds at a time. It gains the
-    similarity above the floor, loses at most `miss_cost` where frames do not match, and pays
+    similarity above the floor, loses `miss_cost` where frames do not match, and pays
     `shift_cost` for every second by which the two videos drift apart.
     """
 
@@ -31,8 +32,8 @@ class DynamicProgramming(Aligner):
     miss_cost: float = 0.1
     shift_cost: float = 0.05
 
-    def find_paths(self, similarity: Map, floor: float) -> list[Path]:
-        gain = np.maximum(similarity - np.float32(floor), np.float32(-self.miss_cost))
+    def find_paths(self, matches: Matches) -> list[Path]:
+        gain = matches.as_map(-self.miss_cost)
         totals = self._accumulate(gain)
         return self._read_paths(gain, totals)
 

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcl_plugin.align.aligner import Aligner
-from vcl_plugin.align.paths import Map, Path, best_columns, best_runs
+from vcl_plugin.align.matches import Map, Matches
+from vcl_plugin.align.paths import Path, best_runs
 
 # Neighbouring speeds drift apart by a second in four to ten: inside `tolerance` for short copies,
 # and long ones are followed by the matches themselves.
@@ -34,10 +35,9 @@ class HoughVoting(Aligner):
     max_lines: int = 30
     skip_cost: float = 0.05
 
-    def find_paths(self, similarity: Map, floor: float) -> list[Path]:
-        columns, worth = best_columns(similarity, self.top_k, floor)
-        rows, places = np.nonzero(worth > 0)
-        columns, worth = columns[rows, places], worth[rows, places]
+    def find_paths(self, matches: Matches) -> list[Path]:
+        best = matches.best(self.top_k)
+        rows, columns, worth = best.rows, best.columns, best.worth
         offsets = columns - SPEEDS[:, None] * rows  # (speeds, matches)
         paths = []
         left = np.ones(len(rows), dtype=bool)

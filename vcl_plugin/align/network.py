@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcl_plugin.align.aligner import Aligner
-from vcl_plugin.align.paths import Indices, Map, Path, best_columns
+from vcl_plugin.align.matches import Indices, Map, Matches
+from vcl_plugin.align.paths import Path
 
 NEVER = np.float32(-1e9)
 
@@ -33,8 +34,14 @@ class TemporalNetwork(Aligner):
     skip_cost: float = 0.02
     shift_cost: float = 0.04
 
-    def find_paths(self, similarity: Map, floor: float) -> list[Path]:
-        columns, worth = best_columns(similarity, self.top_k, floor)
+    def find_paths(self, matches: Matches) -> list[Path]:
+        best = matches.best(self.top_k)
+        places = best.row_places()
+        shape = (best.shape[0], int(places.max()) + 1)
+        columns = np.full(shape, -1, dtype=np.intp)
+        worth = np.zeros(shape, dtype=np.float32)  # 0: no node
+        columns[best.rows, places] = best.columns
+        worth[best.rows, places] = best.worth
         totals, previous = self._chain(columns, worth)
         return unravel_paths(columns, totals, previous)
 

@@ -13,9 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.records import Segment, Span
-
-Map = NDArray[np.float32]
-Indices = NDArray[np.intp]
+from vcl_plugin.align.matches import Indices, Map
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,15 +166,3 @@ def background(similarity: Map, cells: int = 10_000) -> tuple[float, float]:
     sample = similarity[::stride, ::stride]
     middle = float(np.median(sample))
     return middle, 1.4826 * float(np.median(np.abs(sample - middle)))
-
-
-def best_columns(similarity: Map, count: int, floor: float) -> tuple[Indices, Map]:
-    """Per row the `count` columns most alike, ascending, and their similarity above `floor`."""
-    rows, width = similarity.shape
-    if count >= width:
-        columns = np.tile(np.arange(width), (rows, 1))
-    else:
-        columns = np.argpartition(similarity, width - count, axis=1)[:, width - count :]
-        columns.sort(axis=1)
-    worth: Map = np.take_along_axis(similarity, columns, axis=1) - np.float32(floor)
-    return columns, worth

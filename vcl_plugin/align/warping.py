@@ -10,13 +10,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vcl_plugin.align.aligner import Aligner
-from vcl_plugin.align.paths import Indices, Map, Path, best_runs
-
-# Steps (query seconds, reference seconds) from one match of a copy to another near it.
-COMPANIONS = ((1, 1), (1, 2), (2, 1), (2, 2), (1, 3), (3, 1), (2, 3), (3, 2), (3, 3))
+from vcl_plugin.align.matches import Indices, Map, Matches
+from vcl_plugin.align.paths import Path, best_runs
 
 
 @dataclass(frozen=True)
@@ -33,24 +30,23 @@ class TimeWarping(Aligner):
     shift_cost: float = 0.05
     max_rounds: int = 4
 
-    def find_paths(self, similarity: Map, floor: float) -> list[Path]:
+    def find_paths(self, matches: Matches) -> list[Path]:
         # A frame that matches nothing adds nothing to any warping path: leaving its row or column
         # out changes no sum, and on most pairs it leaves little to warp.
-        cells = supported_cells(similarity > floor)
         paths: list[Path] = []
         for _ in range(self.max_rounds):
-            rows, columns = np.unique(cells[0]), np.unique(cells[1])
+            rows, columns = np.unique(matches.rows), np.unique(matches.columns)
             if min(len(rows), len(columns)) < self.min_length:
                 break
             gain = np.zeros((len(rows), len(columns)), dtype=np.float32)
-            places = np.searchsorted(rows, cells[0]), np.searchsorted(columns, cells[1])
-            gain[places] = similarity[cells] - np.float32(floor)
+            places = np.searchsorted(rows, matches.rows), np.searchsorted(columns, matches.columns)
+            gain[places] = matches.worth
             found = self._split(warp(gain), gain, rows, columns)
             if not found:
                 break
             paths += found
-            is_left = ~np.isin(cells[0], np.concatenate([path.rows for path in found]))
-            cells = cells[0][is_left], cells[1][is_left]
+            explained = np.concatenate([path.rows for path in found])
+            matches = matches.take(~np.isin(matches.rows, explained))
         return paths
 
     def _split(
@@ -63,21 +59,6 @@ class TimeWarping(Aligner):
         rise = np.diff(path.columns, prepend=path.columns[0])
         cost = self.skip_cost * np.maximum(run - 1, 0) + self.shift_cost * np.abs(rise - run)
         return [path[part] for part in best_runs(gain[cells], cost, self.min_strength)]
-
-
-def supported_cells(is_match: NDArray[np.bool_]) -> tuple[Indices, Indices]:
-    """Matches that have a companion a few seconds before or after, forward in both videos.
-
-    A copy shows on many frames in a row; a stray match stands alone, and there are many of those.
-    """
-    rows, columns = np.divmod(np.flatnonzero(is_match), is_match.shape[1])
-    reach = max(max(step) for step in COMPANIONS)
-    padded = np.pad(is_match, reach)
-    is_supported = np.zeros(len(rows), dtype=bool)
-    for run, rise in COMPANIONS:
-        is_supported |= padded[rows + reach + run, columns + reach + rise]
-        is_supported |= padded[rows + reach - run, columns + reach - rise]
-    return rows[is_supported], columns[is_supported]
 
 
 def warp(gain: Map) -> tuple[Indices, Indices]:

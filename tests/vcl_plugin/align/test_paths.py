@@ -9,7 +9,6 @@ from planted_maps import noise_map, plant
 from vcl_plugin.align.paths import (
     Path,
     background,
-    best_columns,
     best_runs,
     cut_path,
     estimate_speed,
@@ -79,14 +78,6 @@ def test_the_background_of_a_map_ignores_the_copy_on_it() -> None:
     plant(cells, 0, 0, 300, level=0.95)
     assert background(cells) == pytest.approx(before, abs=0.005)
     assert before == pytest.approx((0.10, 0.08), abs=0.005)
-
-
-def test_best_columns_are_the_most_alike() -> None:
-    cells = noise_map(6, 30)
-    columns, worth = best_columns(cells, 3, floor=0.05)
-    expected = np.sort(np.argsort(-cells, axis=1)[:, :3], axis=1)
-    assert columns.tolist() == expected.tolist()
-    assert worth == pytest.approx(np.take_along_axis(cells, expected, axis=1) - 0.05)
 
 
 values = st.lists(st.integers(0, 9), min_size=1, max_size=12)
