@@ -132,7 +132,7 @@ class TransVCLLocalizer:
         self._states = _StateCache(max_frames=batch_frames)
         # A CPU runs pictures one by one fastest; a GPU wants them together.
         most = 1 if chosen.type == "cpu" else max(1, batch_frames // model.config.max_frames)
-        self._batch = HalvingBatch(self.network.detect, most)
+        self._batch = HalvingBatch(self._detect_pictures, most)
 
     def localize(self, query: ArrayLike, reference: ArrayLike) -> list[Segment]:
         return self._localize_pair(
@@ -195,6 +195,9 @@ class TransVCLLocalizer:
                 state = self.network.encode(torch.from_numpy(frames.copy()), side)
                 self._states.put(frames, side, state)
             yield Tile(start, start + len(frames), state)
+
+    def _detect_pictures(self, pictures: torch.Tensor) -> torch.Tensor:
+        return self.network.detect(pictures, self.options.min_score)
 
     def _read_boxes(self, waiting: Sequence[tuple[Tile, Tile, torch.Tensor]]) -> list[Detected]:
         if not waiting:

@@ -76,7 +76,7 @@ def forgetful_network(talkative_weights):
 class Finder(FrozenTransVCL):
     """Box around the bright cells of the picture's cosine channel."""
 
-    def detect(self, pictures):
+    def detect(self, pictures, min_score=0.0):
         rows = torch.zeros(len(pictures), 1, 6)
         for picture, row in zip(pictures, rows, strict=True):
             y, x = torch.nonzero(picture[2] > 0.7, as_tuple=True)
@@ -268,7 +268,7 @@ class Oracle(FrozenTransVCL):
         sides = (match.query.features, match.reference.features)
         return torch.stack([torch.stack([side[0, 0], side[-1, 0] + 1]) for side in sides])
 
-    def detect(self, pictures):
+    def detect(self, pictures, min_score=0.0):
         rows = torch.zeros(len(pictures), 1, 6)
         for ((q0, q1), (r0, r1)), row in zip(pictures.tolist(), rows, strict=True):
             inside = min(q1, self.copy[2], r1 - 10) - max(q0, self.copy[0], r0 - 10)
@@ -293,7 +293,7 @@ def test_the_cascade_skips_the_detector_for_sure_negatives_only(find, monkeypatc
     seen = []
     real = Finder.detect
     monkeypatch.setattr(
-        Finder, "detect", lambda self, pictures: (seen.append(1), real(self, pictures))[1]
+        Finder, "detect", lambda self, *pictures: (seen.append(1), real(self, *pictures))[1]
     )
     sure = Cascade(max_logit=1e9, max_peak=0.05)
     assert find(video(200, 1), video(200, 2), cascade=sure) == []

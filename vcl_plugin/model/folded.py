@@ -1,8 +1,8 @@
 """The detector as inference wants it: same numbers, fewer operations, nothing to train.
 
 In: a trained `PAFPN` and `DetectionHead`. Out: one module, (batch, channels, size, size) to raw
-rows (batch, anchors, 6). Batch norms are folded into the convolutions, the four-corner stem becomes
-one strided convolution, convolutions that read the same input are joined.
+rows (batch, anchors, 6). Batch norms are folded into the convolutions, and the four-corner stem
+becomes one strided convolution, of one channel where the picture's three are equal.
 Called by `runtime`, which runs it in torch or exports it.
 """
 
@@ -61,22 +61,18 @@ class Activated(nn.Module):
         return F.silu(F.conv2d(x, self.weight, self.bias, self.stride, self.padding), inplace=True)
 
 
-def fold(*blocks: nn.Module) -> Activated:
-    """Blocks that read the same input, as one convolution with all their outputs in order."""
-    parts = [fold_norm(block) for block in blocks if isinstance(block, ConvBlock)]
-    assert len(parts) == len(blocks)
-    conv = blocks[0].conv
-    assert isinstance(conv, nn.Conv2d)
-    weight, bias = (torch.cat(each) for each in zip(*parts, strict=True))
-    return Activated(weight, bias, conv.stride[0], conv.kernel_size[0] // 2)
+def fold(block: nn.Module) -> Activated:
+    assert isinstance(block, ConvBlock)
+    conv = block.conv
+    return Activated(*fold_norm(block), conv.stride[0], conv.kernel_size[0] // 2)
 
 
 class FoldedCSP(nn.Module):
     def __init__(self, layer: CSPLayer) -> None:
         super().__init__()
-        self.enter = fold(layer.conv1, layer.conv2)
-        self.leave = fold(layer.conv3)
-        self.hidden = layer.conv1.conv.out_channels
+        self.enter, self.around, self.leave = (
+            fold(block) for block in (layer.conv1, layer.conv2, layer.conv3)
+        )
         self.has_shortcut = False
         inner, outer = [], []
         for bottleneck in layer.m:
@@ -87,11 +83,11 @@ class FoldedCSP(nn.Module):
         self.inner, self.outer = nn.ModuleList(inner), nn.ModuleList(outer)
 
     def forward(self, x: Tensor) -> Tensor:
-        through, around = self.enter(x).split(self.hidden, dim=1)
+        through = self.enter(x)
         for inner, outer in zip(self.inner, self.outer, strict=True):
             y = outer(inner(through))
             through = through + y if self.has_shortcut else y
-        left: Tensor = self.leave(torch.cat([through, around], dim=1))
+        left: Tensor = self.leave(torch.cat([through, self.around(x)], dim=1))
         return left
 
 
@@ -109,36 +105,47 @@ class FoldedSPP(nn.Module):
 
 
 class FoldedScale(nn.Module):
-    """One scale of the head: the first convolution of both branches is one."""
+    """One scale of the head: what is there (box and objectness), and what it is (class)."""
 
     def __init__(self, head: DetectionHead, i: int) -> None:
         super().__init__()
         of_box, of_class = head.reg_convs[i], head.cls_convs[i]
         assert isinstance(of_box, nn.Sequential)
         assert isinstance(of_class, nn.Sequential)
-        self.stem = fold(head.stems[i])
-        self.first = fold(of_box[0], of_class[0])
-        self.of_box, self.of_class = fold(of_box[1]), fold(of_class[1])
-        self.hidden = len(self.of_box.bias)
-        self.to_box, self.to_objectness = head.reg_preds[i], head.obj_preds[i]
-        self.to_class = head.cls_preds[i]
+        self.of_box = nn.ModuleList(fold(block) for block in of_box)
+        self.of_class = nn.ModuleList(fold(block) for block in of_class)
+        box, objectness, label = head.reg_preds[i], head.obj_preds[i], head.cls_preds[i]
+        assert isinstance(box, nn.Conv2d)
+        assert isinstance(objectness, nn.Conv2d)
+        assert isinstance(label, nn.Conv2d)
+        self.to_box, self.to_class = _join(box, objectness), _join(label)
 
     def forward(self, x: Tensor) -> Tensor:
-        of_box, of_class = self.first(self.stem(x)).split(self.hidden, dim=1)
-        of_box, of_class = self.of_box(of_box), self.of_class(of_class)
-        rows = [self.to_box(of_box), self.to_objectness(of_box), self.to_class(of_class)]
-        return torch.cat(rows, dim=1).flatten(2)  # (B, 6, cells)
+        of_box = of_class = x
+        for block in self.of_box:
+            of_box = block(of_box)
+        for block in self.of_class:
+            of_class = block(of_class)
+        return torch.cat([self.to_box(of_box), self.to_class(of_class)], dim=1).flatten(2)
 
 
-class FoldedDetector(nn.Module):
-    """`DetectionHead(PAFPN(x))` for a picture of `channels` channels."""
+def _join(*predictions: nn.Conv2d) -> nn.Conv2d:
+    """1x1 convolutions of one input as a single one, apart from the trainable originals."""
+    weight = torch.cat([each.weight.detach() for each in predictions])
+    bias = torch.cat([each.bias.detach() for each in predictions if each.bias is not None])
+    joined = nn.Conv2d(weight.shape[1], len(weight), 1).requires_grad_(False)
+    joined.weight.data, joined.bias.data = weight, bias  # type: ignore[union-attr]
+    return joined
 
-    def __init__(self, pyramid: PAFPN, head: DetectionHead, config: TransVCLConfig) -> None:
+
+class FoldedPyramid(nn.Module):
+    """Backbone, neck and the head's three stems: a picture to what each scale's head reads."""
+
+    def __init__(self, pyramid: PAFPN, head: DetectionHead, channels: int) -> None:
         super().__init__()
-        self.channels = 1 if config.detector_input == "map" else 3
         body = pyramid.backbone
         weight, bias = fold_norm(body.stem.conv)
-        self.stem = Activated(corners_to_kernel(weight, self.channels), bias, 2, 2)
+        self.stem = Activated(corners_to_kernel(weight, channels), bias, 2, 2)
         self.stages = nn.ModuleList(
             nn.Sequential(*(_fold_any(layer) for layer in stage.children()))
             for stage in (body.dark2, body.dark3, body.dark4, body.dark5)
@@ -147,18 +154,30 @@ class FoldedDetector(nn.Module):
         self.to_medium, self.to_coarse = fold(pyramid.bu_conv2), fold(pyramid.bu_conv1)
         self.middle, self.fine = FoldedCSP(pyramid.C3_p4), FoldedCSP(pyramid.C3_p3)
         self.medium, self.coarse = FoldedCSP(pyramid.C3_n3), FoldedCSP(pyramid.C3_n4)
-        self.scales = nn.ModuleList(FoldedScale(head, i) for i in range(len(STRIDES)))
+        self.stems = nn.ModuleList(fold(stem) for stem in head.stems)
 
-    def forward(self, picture: Tensor) -> Tensor:
-        four = self.stages[0](self.stem(picture))
-        eight = self.stages[1](four)
+    def forward(self, picture: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        eight = self.stages[1](self.stages[0](self.stem(picture)))
         sixteen = self.stages[2](eight)
         top = self.to_top(self.stages[3](sixteen))
         middle = self.to_middle(self.middle(torch.cat([_double(top), sixteen], dim=1)))
         fine = self.fine(torch.cat([_double(middle), eight], dim=1))
         medium = self.medium(torch.cat([self.to_medium(fine), middle], dim=1))
         coarse = self.coarse(torch.cat([self.to_coarse(medium), top], dim=1))
-        scales = zip(self.scales, (fine, medium, coarse), strict=True)
+        return self.stems[0](fine), self.stems[1](medium), self.stems[2](coarse)
+
+
+class FoldedDetector(nn.Module):
+    """`DetectionHead(PAFPN(x))` for a picture of `channels` channels."""
+
+    def __init__(self, pyramid: PAFPN, head: DetectionHead, config: TransVCLConfig) -> None:
+        super().__init__()
+        self.channels = 1 if config.detector_input == "map" else 3
+        self.pyramid = FoldedPyramid(pyramid, head, self.channels)
+        self.scales = nn.ModuleList(FoldedScale(head, i) for i in range(len(STRIDES)))
+
+    def forward(self, picture: Tensor) -> Tensor:
+        scales = zip(self.scales, self.pyramid(picture), strict=True)
         return torch.cat([scale(x) for scale, x in scales], dim=2).transpose(1, 2)
 
 

@@ -1,8 +1,8 @@
-"""What runs the folded detector: torch, ONNX Runtime or OpenVINO.
+"""What runs the folded detector, or its pyramid: torch, ONNX Runtime or OpenVINO.
 
-In: a `FoldedDetector` and a device. Out: an object with `run(pictures) -> raw rows`.
+In: a module that takes pictures, and a device. Out: an object with `run(pictures) -> tensors`.
 Called by `frozen`. On CUDA torch runs it in half precision; on a CPU the fastest that is installed
-does: OpenVINO, then ONNX Runtime (measured by `benchmarks/localize.py`).
+does (`benchmarks/localize.py --runtimes` compares them).
 """
 
 from __future__ import annotations
@@ -14,20 +14,19 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from retrieval.errors import BadSetting
-from vcl_plugin.model.config import TransVCLConfig
-from vcl_plugin.model.folded import FoldedDetector
 
-RUNTIMES = ("openvino", "onnxruntime", "torch")
+# Fastest first, as measured: OpenVINO needs 2 to 5 % more here, torch 25 %.
+RUNTIMES = ("onnxruntime", "openvino", "torch")
 
 
 class Runtime(Protocol):
     name: str
 
-    def run(self, pictures: Tensor) -> Tensor:
-        """(batch, channels, size, size) to (batch, anchors, 6)."""
+    def run(self, pictures: Tensor) -> list[Tensor]:
+        """The module's outputs for (batch, channels, size, size)."""
         ...
 
 
@@ -37,39 +36,42 @@ def installed_runtimes() -> list[str]:
 
 
 def open_runtime(
-    detector: FoldedDetector, config: TransVCLConfig, device: torch.device, name: str = "auto"
+    module: nn.Module, shape: tuple[int, int, int], device: torch.device, name: str = "auto"
 ) -> Runtime:
-    """The detector ready to run; "auto" is torch on CUDA, else the fastest that is installed."""
+    """The module ready to run on pictures of `shape` (channels, size, size).
+
+    "auto" is torch on CUDA, else the fastest that is installed.
+    """
     if name not in ("auto", *RUNTIMES):
         raise BadSetting(f"runtime {name!r} is unknown; use auto, {', '.join(RUNTIMES)}")
     if name == "auto":
         name = "torch" if device.type == "cuda" else installed_runtimes()[0]
     if name == "torch":
-        return TorchRuntime(detector, device)
+        return TorchRuntime(module, device)
     if device.type != "cpu":
         raise BadSetting(f"runtime {name} runs on the CPU only; use torch on {device}")
     if name not in installed_runtimes():
         raise BadSetting(f"runtime {name} is not installed; `pip install {name}` or use auto")
-    content = export_onnx(detector, config)
+    content = export_onnx(module, shape)
     return OpenVINORuntime(content) if name == "openvino" else OnnxRuntime(content)
 
 
 class TorchRuntime:
     name = "torch"
 
-    def __init__(self, detector: FoldedDetector, device: torch.device) -> None:
+    def __init__(self, module: nn.Module, device: torch.device) -> None:
         self.device = device
         self.dtype = torch.float16 if device.type == "cuda" else torch.float32
-        self.detector = detector.eval().to(device=device, dtype=self.dtype)
-        for weight in self.detector.parameters():
+        self.module = module.eval().to(device=device, dtype=self.dtype)
+        for weight in self.module.parameters():
             if weight.dim() == 4:
                 weight.data = weight.data.contiguous(memory_format=torch.channels_last)
 
-    def run(self, pictures: Tensor) -> Tensor:
+    def run(self, pictures: Tensor) -> list[Tensor]:
         placed = pictures.to(device=self.device, dtype=self.dtype)
         with torch.inference_mode():
-            raw: Tensor = self.detector(placed.contiguous(memory_format=torch.channels_last))
-        return raw
+            outputs = self.module(placed.contiguous(memory_format=torch.channels_last))
+        return [outputs] if isinstance(outputs, Tensor) else list(outputs)
 
 
 class OnnxRuntime:
@@ -86,9 +88,9 @@ class OnnxRuntime:
         providers = ["CPUExecutionProvider"]
         self.session = onnxruntime.InferenceSession(content, options, providers=providers)
 
-    def run(self, pictures: Tensor) -> Tensor:
+    def run(self, pictures: Tensor) -> list[Tensor]:
         feed = {"picture": np.ascontiguousarray(pictures.numpy())}
-        return torch.from_numpy(self.session.run(None, feed)[0])
+        return [torch.from_numpy(each) for each in self.session.run(None, feed)]
 
 
 class OpenVINORuntime:
@@ -107,26 +109,29 @@ class OpenVINORuntime:
         self.compiled = core.compile_model(core.read_model(content), "CPU", properties)
         self.request = self.compiled.create_infer_request()
 
-    def run(self, pictures: Tensor) -> Tensor:
+    def run(self, pictures: Tensor) -> list[Tensor]:
         outputs = self.request.infer([np.ascontiguousarray(pictures.numpy())], share_inputs=True)
-        return torch.from_numpy(outputs[0].copy())
+        return [torch.from_numpy(each.copy()) for each in outputs.values()]
 
 
-def export_onnx(detector: FoldedDetector, config: TransVCLConfig) -> bytes:
-    """The detector as ONNX, its batch axis free."""
-    size = config.map_size
-    sample = torch.zeros(1, detector.channels, size, size)
+def export_onnx(module: nn.Module, shape: tuple[int, int, int]) -> bytes:
+    """The module as ONNX, its batch axis free."""
+    sample = torch.zeros(1, *shape)
+    with torch.inference_mode():
+        outputs = module.eval().cpu()(sample)
+    count = 1 if isinstance(outputs, Tensor) else len(outputs)
+    names = ["picture", *(f"output{i}" for i in range(count))]
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         # The tracing exporter is announced as old; the new one takes ten times as long here.
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            detector.eval().cpu(),
+            module,
             (sample,),
             buffer,  # type: ignore[arg-type]  # a buffer works, the annotation forgot it
-            input_names=["picture"],
-            output_names=["raw"],
-            dynamic_axes={"picture": {0: "batch"}, "raw": {0: "batch"}},
+            input_names=names[:1],
+            output_names=names[1:],
+            dynamic_axes={name: {0: "batch"} for name in names},
             dynamo=False,
         )
     return buffer.getvalue()
