@@ -6,6 +6,7 @@ Called by the engine, the tasks and the command line; third parties add names in
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -62,7 +63,12 @@ def _load(group: str, kind: str, name: str, **arguments: Any) -> Any:
     if name not in found:
         known = ", ".join(sorted(found)) or "none (is the package installed?)"
         raise UnknownPlugin(f"no {kind} is called {name!r}; installed: {known}")
-    return found[name].load()(**arguments)
+    factory = found[name].load()
+    try:
+        inspect.signature(factory).bind(**arguments)
+    except TypeError as error:
+        raise UnknownPlugin(f"the {kind} {name!r} does not take that ({error})") from None
+    return factory(**arguments)
 
 
 def load_localizer(name: str, weights: str | Path | None = None, **parameters: Any) -> Localizer:

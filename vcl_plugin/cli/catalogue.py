@@ -5,7 +5,6 @@ In: titles, owners, video files. Out: rows, and ingest work for the workers.
 
 from __future__ import annotations
 
-import getpass
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +20,7 @@ from retrieval.tasks import send
 from vcl_plugin import assets, rights
 from vcl_plugin.cli.output import print_json, print_rows, progress, stderr
 from vcl_plugin.cli.services import AsJson
-from vcl_plugin.cli.session import open_engine
+from vcl_plugin.cli.session import WorkerHint, current_user, open_engine
 
 asset = typer.Typer(help="Works that somebody owns.", no_args_is_help=True)
 reference = typer.Typer(help="Videos that show an asset.", no_args_is_help=True)
@@ -84,7 +83,7 @@ def allow(
     engine = open_engine()
     with transaction(engine.database) as connection:
         asset_id = None if asset is None else assets.find_asset(connection, asset)
-        rights.allow_use(connection, owner, getpass.getuser(), uploader, upload, asset_id, note)
+        rights.allow_use(connection, owner, current_user(), uploader, upload, asset_id, note)
     stderr.print(f"{owner} allows {uploader or upload}", markup=False)
 
 
@@ -101,7 +100,7 @@ def exclude(
     engine = open_engine()
     with transaction(engine.database) as connection:
         catalogue.read_video(connection, video)
-        rights.exclude_span(connection, video, Span(start, end), getpass.getuser(), note)
+        rights.exclude_span(connection, video, Span(start, end), current_user(), note)
     stderr.print(f"seconds {start:g} to {end:g} of {video} are excluded", markup=False)
 
 
@@ -110,39 +109,44 @@ def add_reference(
     videos: Annotated[list[Path], typer.Argument(help="Video files.")],
     asset: Annotated[str, typer.Option("--asset", "-a", help="Number or title of the asset.")],
     wait: Annotated[bool, typer.Option("--wait", help="Return when they can be searched.")] = False,
+    timeout: Annotated[
+        float | None, typer.Option(help="Give up waiting after so many seconds.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Add reference videos of an asset; workers describe them."""
     engine = open_engine()
-    ids: list[str] = []
-    failures: list[BadVideo] = []
+    with transaction(engine.database) as connection:
+        asset_id = assets.find_asset(connection, asset)
+    rows: list[dict[str, Any]] = []
     for path in videos:
         try:
             video_id = engine.register(path)
-        except BadVideo as error:
-            failures.append(error)
+            with transaction(engine.database) as connection:
+                assets.add_reference(connection, video_id, asset_id)
+        except (BadVideo, Refused) as error:
+            rows.append(
+                {
+                    "id": None,
+                    "title": path.name,
+                    "status": "failed",
+                    "reason": error.code,
+                    "message": str(error),
+                }
+            )
             continue
-        with transaction(engine.database) as connection:
-            assets.add_reference(connection, video_id, assets.find_asset(connection, asset))
-        ids.append(video_id)
+        rows.append({"id": video_id})
         send([Message("retrieval.ingest", {"video_id": video_id})])
+    ids = [row["id"] for row in rows if row["id"] is not None]
     if wait:
-        _wait_until_ingested(engine, ids)
-    rows = _read_rows(engine, ids)
-    rows += [
-        {"id": None, "status": "failed", "reason": e.code, "message": str(e)} for e in failures
-    ]
+        _wait_until_ingested(engine, ids, timeout)
+    found = iter(_read_rows(engine, ids))
+    rows = [row if row["id"] is None else next(found) for row in rows]
+    shown = ("id", "title", "status", "reason", "message")
     if as_json:
         print_json(rows)
     else:
-        print_rows(
-            [
-                {name: row.get(name) for name in ("id", "title", "status", "reason", "message")}
-                for row in rows
-            ],
-            False,
-            empty="nothing was added",
-        )
+        print_rows([{name: row[name] for name in shown} for row in rows], False, empty="")
     if any(row["status"] == "failed" for row in rows):
         raise typer.Exit(1)
 
@@ -161,23 +165,36 @@ def list_references(as_json: AsJson = False) -> None:
 @reference.command("remove")
 def remove_reference(
     video: Annotated[str, typer.Argument(help="The video's id, see `vcl reference list`.")],
+    as_json: AsJson = False,
 ) -> None:
     """Stop searching against a video; what was found so far stays."""
     engine = open_engine()
     with transaction(engine.database) as connection:
         assets.remove_reference(connection, video)
-    stderr.print(f"{video} is no reference any more")
+    if as_json:
+        print_json({"id": video, "is_reference": False})
+    else:
+        stderr.print(f"{video} is no reference any more", markup=False)
 
 
-def _wait_until_ingested(engine: RetrievalEngine, ids: list[str]) -> None:
+def _wait_until_ingested(engine: RetrievalEngine, ids: list[str], timeout: float | None) -> None:
+    deadline = None if timeout is None else time.monotonic() + timeout
+    hint = WorkerHint()
     with progress() as bar:
         task = bar.add_task("describing references", total=len(ids))
         while True:
             rows = _read_rows(engine, ids)
-            done = sum(row["status"] in ("ready", "failed") for row in rows)
-            bar.update(task, completed=done)
-            if done == len(ids):
+            left = [row for row in rows if row["status"] not in ("ready", "failed")]
+            bar.update(task, completed=len(ids) - len(left))
+            hint.watch(any(row["attempts"] for row in rows) or not left)
+            if not left:
                 return
+            if deadline is not None and time.monotonic() > deadline:
+                raise Refused(
+                    f"{len(left)} of {len(ids)} videos are not described after {timeout:g} "
+                    "seconds; is a worker running? start one with `vcl worker`",
+                    code="timeout",
+                )
             time.sleep(0.2)
 
 

@@ -5,7 +5,6 @@ In: claim numbers and decisions. Out: claims, segments, history.
 
 from __future__ import annotations
 
-import getpass
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +19,7 @@ from vcl_plugin.claims import (
 )
 from vcl_plugin.cli.output import print_json, print_rows, print_table, stdout
 from vcl_plugin.cli.services import AsJson
-from vcl_plugin.cli.session import open_engine
+from vcl_plugin.cli.session import current_user, open_engine
 from vcl_plugin.evidence import write_evidence
 from vcl_plugin.settlement import release_and_exclude
 
@@ -29,7 +28,7 @@ app = typer.Typer(help="Claims on uploads, and what became of them.", no_args_is
 Claim = Annotated[int, typer.Argument(help="The claim's number, see `vcl claims list`.")]
 Reason = Annotated[str | None, typer.Option("--reason", "-r", help=f"One of {', '.join(REASONS)}.")]
 Note = Annotated[str | None, typer.Option("--note", "-n", help="Anything worth remembering.")]
-By = Annotated[str, typer.Option("--by", help="Who decides; default: you.")]
+By = Annotated[str | None, typer.Option("--by", help="Who decides; default: you.")]
 
 
 @app.command("list")
@@ -66,23 +65,21 @@ def show(claim: Claim, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def confirm(claim: Claim, note: Note = None, by: By = getpass.getuser()) -> None:
+def confirm(claim: Claim, note: Note = None, by: By = None, as_json: AsJson = False) -> None:
     """A potential claim is right: make it active."""
-    _decide(claim, "active", by, None, note)
+    _decide(claim, "active", by, None, note, as_json)
 
 
 @app.command()
-def dispute(
-    claim: Claim, reason: Reason = None, note: Note = None, by: By = getpass.getuser()
-) -> None:
+def dispute(claim: Claim, reason: Reason = None, note: Note = None, by: By = None) -> None:
     """The uploader objects to an active claim."""
     _decide(claim, "disputed", by, reason, note)
 
 
 @app.command()
-def uphold(claim: Claim, note: Note = None, by: By = getpass.getuser()) -> None:
+def uphold(claim: Claim, note: Note = None, by: By = None, as_json: AsJson = False) -> None:
     """A disputed claim stands."""
-    _decide(claim, "upheld", by, None, note)
+    _decide(claim, "upheld", by, None, note, as_json)
 
 
 @app.command()
@@ -90,7 +87,7 @@ def release(
     claim: Claim,
     reason: Reason = None,
     note: Note = None,
-    by: By = getpass.getuser(),
+    by: By = None,
     exclude: Annotated[
         bool,
         typer.Option(
@@ -99,14 +96,18 @@ def release(
             "rests on nothing else.",
         ),
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Give a claim up; its segments leave the infringement reports."""
     if not exclude:
-        _decide(claim, "released", by, reason, note)
+        _decide(claim, "released", by, reason, note, as_json)
         return
     engine = open_engine()
     with transaction(engine.database) as connection:
-        siblings = release_and_exclude(connection, claim, by, reason, note)
+        siblings = release_and_exclude(connection, claim, by or current_user(), reason, note)
+    if as_json:
+        print_json({"claim": claim, "status": "released", "released_with_it": siblings})
+        return
     stdout.print(f"claim {claim} is released, its footage excluded")
     if siblings:
         stdout.print(f"released with it: {', '.join(str(each) for each in siblings)}")
@@ -127,8 +128,13 @@ def evidence(
     stdout.print(str(path), markup=False)
 
 
-def _decide(claim: int, status: str, by: str, reason: str | None, note: str | None) -> None:
+def _decide(
+    claim: int, status: str, by: str | None, reason: str | None, note: str | None, as_json: bool
+) -> None:
     engine = open_engine()
     with transaction(engine.database) as connection:
-        decide_claim(connection, claim, status, by, reason, note)
-    stdout.print(f"claim {claim} is {status}")
+        decide_claim(connection, claim, status, by or current_user(), reason, note)
+    if as_json:
+        print_json({"claim": claim, "status": status})
+    else:
+        stdout.print(f"claim {claim} is {status}")

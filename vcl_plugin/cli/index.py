@@ -15,11 +15,14 @@ app = typer.Typer(help="The FAISS index of all references.", no_args_is_help=Tru
 
 
 @app.command()
-def build() -> None:
+def build(as_json: AsJson = False) -> None:
     """Make the index anew from the stored descriptors."""
     engine = open_engine()
     with stderr.status("building the index"):
         index = engine.build_index()
+    if as_json:
+        print_json({"videos": len(index), "vectors": index.vectors, "key": engine.index_key})
+        return
     stdout.print(f"{len(index)} videos, {index.vectors} vectors, {engine.index_key}")
 
 

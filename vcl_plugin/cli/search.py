@@ -12,16 +12,17 @@ import typer
 
 from retrieval.database import transaction
 from retrieval.descriptors import load_descriptor
-from retrieval.engine import describe_video
+from retrieval.engine import RetrievalEngine, describe_video
+from retrieval.errors import BadVideo, RetrievalError
 from retrieval.plugins import Array, load_localizer
-from retrieval.searches import read_search, wait_for_search
+from retrieval.searches import read_quarantined, read_search, wait_for_search
 from retrieval.settings import Settings, load_settings
 from retrieval.store import read_descriptors
 from retrieval.tasks import enqueue_search
 from vcl_plugin.claims import list_claims
 from vcl_plugin.cli.output import print_json, print_rows, progress, stderr, stdout
 from vcl_plugin.cli.services import AsJson
-from vcl_plugin.cli.session import open_engine
+from vcl_plugin.cli.session import WorkerHint, open_engine
 from vcl_plugin.segments import read_segments
 
 ARRAYS = (".npy", ".safetensors")
@@ -37,12 +38,37 @@ def search(
 ) -> None:
     """Search a video against all references; workers do it (see `vcl worker`)."""
     engine = open_engine()
-    search_id = enqueue_search(video)
+    try:
+        search_id = enqueue_search(video)
+    except BadVideo as error:
+        if as_json:  # what a program reads has one shape, whenever the file was found out
+            print_json({"search_id": None, "status": "failed", **_reason(error)})
+        raise
     if not wait:
         with transaction(engine.database) as connection:
             found = read_search(connection, search_id)
         print_json(found) if as_json else stdout.print(search_id)
         return
+    state = _wait(engine, search_id, timeout)
+    with transaction(engine.database) as connection:
+        segments = read_segments(connection, search_id)
+        claims = list_claims(connection, query_id=state["query_id"])
+        aside = read_quarantined(connection, search_id)
+    if as_json:
+        print_json({**state, "segments": segments, "claims": claims, "quarantined": aside})
+    elif state["status"] == "done":
+        _print_search(state, segments)
+    for pair in aside:
+        stderr.print(
+            f"vcl: {pair['reference']!r} was not compared: {pair['message']} ({pair['reason']})",
+            markup=False,
+        )
+    if state["status"] == "failed":
+        raise RetrievalError(state["message"], code=state["reason"])
+
+
+def _wait(engine: RetrievalEngine, search_id: str, timeout: float | None) -> dict[str, Any]:
+    hint = WorkerHint()
     with progress() as bar:
         task = bar.add_task("searching", total=1)
 
@@ -54,19 +80,14 @@ def search(
                 total=total,
                 completed=total - state["pairs_left"] if state["pairs_total"] else 0,
             )
+            hint.watch(state["status"] != "waiting")
 
-        state = wait_for_search(engine.database, search_id, timeout, show)
-    with transaction(engine.database) as connection:
-        segments = read_segments(connection, search_id)
-        claims = list_claims(connection, query_id=state["query_id"])
-    if as_json:
-        print_json({**state, "segments": segments, "claims": claims})
-    else:
-        _print_search(state, segments)
-    if state["status"] == "failed":
-        if not as_json:
-            stderr.print(f"vcl: {state['message']} ({state['reason']})", markup=False)
-        raise typer.Exit(1)
+        patience = engine.settings.service_timeout
+        return wait_for_search(engine.database, search_id, timeout, show, outage=patience)
+
+
+def _reason(error: RetrievalError) -> dict[str, str]:
+    return {"reason": error.code, "message": str(error)}
 
 
 def localize(
@@ -82,7 +103,10 @@ def localize(
 ) -> None:
     """Find the copied segments between two videos; needs no database and no worker."""
     settings = load_settings()
-    localizer = load_localizer(method or settings.localizer, weights=weights)
+    chosen = method or settings.localizer
+    if weights is None and chosen == settings.localizer and settings.weights:
+        weights = Path(settings.weights)
+    localizer = load_localizer(chosen, weights=weights)
     arrays = [_read_descriptors(path, settings) for path in (query, reference)]
     segments = [each.as_dict() for each in localizer.localize(arrays[0], arrays[1])]
     print_rows(segments, as_json, empty="no copied segment was found")

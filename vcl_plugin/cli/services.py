@@ -28,7 +28,7 @@ from vcl_plugin.cli.output import print_json, print_rows, stderr, stdout
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
-def up() -> None:
+def up(as_json: AsJson = False) -> None:
     """Start PostgreSQL and the broker (or reach yours) and bring the schema up to date."""
     settings = load_settings()
     with stderr.status("starting PostgreSQL and the broker"):
@@ -36,29 +36,38 @@ def up() -> None:
         wait_for_database(endpoints.database_url, settings.service_timeout)
         wait_for_broker(endpoints.broker_url, settings.service_timeout)
         db.migrate(endpoints.database_url)
-    for service in service_status(settings):
-        stdout.print(f"{service.name:9} {service.kind}, {service.version}, {service.where}")
-    stdout.print("next: `vcl worker` in another terminal, then `vcl search VIDEO --wait`")
+    services = service_status(settings)
+    if as_json:
+        print_json([dataclasses.asdict(each) for each in services])
+        return
+    for each in services:
+        stdout.print(f"{each.name:9} {each.kind}, {each.version}, {each.where}", markup=False)
+    stderr.print("next: `vcl worker` in another terminal, then `vcl search VIDEO --wait`")
 
 
-def down() -> None:
+def down(as_json: AsJson = False) -> None:
     """Stop the embedded PostgreSQL and broker; what is committed stays."""
     settings = load_settings()
     stopped = stop_services(settings)
-    stdout.print(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
+    if as_json:
+        print_json({"stopped": stopped})
+    else:
+        stdout.print(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
 
 
 def migrate(
     revision: Annotated[
         str, typer.Argument(help="head, base or a revision such as 0002.")
     ] = "head",
+    as_json: AsJson = False,
 ) -> None:
     """Bring the database schema to a revision."""
     settings = load_settings()
     endpoints = ensure_services(settings)
     wait_for_database(endpoints.database_url, settings.service_timeout)
     db.migrate(endpoints.database_url, revision)
-    stdout.print(f"the schema is at {db.current_revision(db.connect(endpoints.database_url))}")
+    reached = db.current_revision(db.connect(endpoints.database_url)) or "base"
+    print_json({"revision": reached}) if as_json else stdout.print(f"the schema is at {reached}")
 
 
 def psql(context: typer.Context) -> None:
@@ -98,8 +107,9 @@ def _count_work(
 ) -> tuple[dict[str, int] | None, str | None]:
     if not services[0]["running"]:
         return None, "PostgreSQL is not running; start it with `vcl up`"
-    url = settings.database_url or ensure_services(settings).database_url
-    database = db.connect(url)
+    # The embedded server's address holds no password, so it is shown as it is; asking for it in
+    # any other way would start what is not running.
+    database = db.connect(settings.database_url or services[0]["where"])
     try:
         db.check_schema(database)
         with db.transaction(database) as connection:
@@ -122,4 +132,6 @@ def _count_work(
             )
     except RetrievalError as error:
         return None, str(error)
+    if not services[1]["running"]:
+        return dict(row), "the broker is not running; start it with `vcl up`"
     return dict(row), None

@@ -6,11 +6,17 @@ Called by every command that touches the database.
 
 from __future__ import annotations
 
+import getpass
+import os
+import time
+
 from retrieval.database import check_schema, connect
 from retrieval.engine import RetrievalEngine
 from retrieval.services import ensure_services, wait_for_database
 from retrieval.settings import load_settings
 from vcl_plugin.cli.output import stderr
+
+PATIENCE = 10.0  # seconds in which a worker would have taken the work
 
 
 def open_engine() -> RetrievalEngine:
@@ -22,3 +28,26 @@ def open_engine() -> RetrievalEngine:
     database = connect(endpoints.database_url)
     check_schema(database)
     return RetrievalEngine(settings, database)
+
+
+def current_user() -> str:
+    """Who decides, for the history of a claim; an account without a name is told by its number."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+class WorkerHint:
+    """Says once that no worker seems to run, when nothing has moved for a while."""
+
+    def __init__(self) -> None:
+        self._asked = time.monotonic()
+        self._is_said = False
+
+    def watch(self, is_taken: bool) -> None:
+        if is_taken:
+            self._is_said = True
+        elif not self._is_said and time.monotonic() - self._asked > PATIENCE:
+            stderr.print("no worker has taken this yet; is one running? start it: vcl worker")
+            self._is_said = True
