@@ -71,9 +71,15 @@ def confirm(claim: Claim, note: Note = None, by: By = None, as_json: AsJson = Fa
 
 
 @app.command()
-def dispute(claim: Claim, reason: Reason = None, note: Note = None, by: By = None) -> None:
+def dispute(
+    claim: Claim,
+    reason: Reason = None,
+    note: Note = None,
+    by: By = None,
+    as_json: AsJson = False,
+) -> None:
     """The uploader objects to an active claim."""
-    _decide(claim, "disputed", by, reason, note)
+    _decide(claim, "disputed", by, reason, note, as_json)
 
 
 @app.command()
