@@ -1,4 +1,4 @@
-"""The guard against matches that prove nothing: shared, empty, excluded or allowed footage.
+"""The guard against matches that accuse nobody: shared, empty, excluded or allowed footage.
 
 In: an upload's segments. Out: `segments.held`, the reason why one claims nothing by itself.
 Called by claims before it settles an upload. A held segment is kept and shown, never dropped.
@@ -29,7 +29,8 @@ def is_low_information(segment: Segment, flags: NDArray[np.bool_]) -> bool:
 def hold_segments(connection: Connection, query_id: str) -> None:
     """Decide for every segment of an upload whether and why it is held.
 
-    `low_information` is a fact of the frames and stays; the others follow the present rows.
+    `low_information` is a fact of the frames and stays; the others follow the present rows. A
+    query that is itself a `reference` is nobody's upload: what it shares is a conflict of owners.
     """
     connection.execute(
         text("""
@@ -43,6 +44,8 @@ def hold_segments(connection: Connection, query_id: str) -> None:
               AND segments.held IS DISTINCT FROM 'low_information'
         ), judged AS (
             SELECT mine.id, CASE
+                WHEN EXISTS (SELECT 1 FROM reference_videos
+                             WHERE reference_videos.video_id = mine.query_id) THEN 'reference'
                 WHEN EXISTS (
                     SELECT 1 FROM allowances JOIN videos AS upload ON upload.id = mine.query_id
                     WHERE allowances.owner_id = mine.owner_id

@@ -116,8 +116,7 @@ def rehearse_policy(connection: Connection, policy: Policy) -> list[dict[str, An
 def gather_evidence(connection: Connection, query_id: str | None = None) -> dict[Any, Evidence]:
     """By asset, everything it matches in an upload; by (upload, asset) if no upload is named.
 
-    An asset whose segments are all held has evidence without segments. An upload that is itself a
-    reference is nobody's upload: what it shares is a conflict, not a claim.
+    An asset whose segments are all held has evidence without segments.
     """
     rows = connection.execute(
         text("""
@@ -132,8 +131,6 @@ def gather_evidence(connection: Connection, query_id: str | None = None) -> dict
         JOIN videos AS query ON query.id = segments.query_id
         JOIN videos AS reference ON reference.id = segments.reference_id
         WHERE (CAST(:query AS text) IS NULL OR segments.query_id = :query)
-          AND NOT EXISTS (SELECT 1 FROM reference_videos AS own
-                          WHERE own.video_id = segments.query_id)
         ORDER BY segments.query_id, reference_videos.asset_id, segments.id"""),
         {"query": query_id},
     ).all()

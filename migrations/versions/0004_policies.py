@@ -90,7 +90,9 @@ def upgrade() -> None:
 
     -- Why a segment claims nothing by itself; such segments are kept and shown.
     ALTER TABLE segments ADD held text
-        CHECK (held IN ('low_information', 'shared_footage', 'excluded', 'allowed'));
+        CHECK (held IN ('low_information', 'shared_footage', 'excluded', 'allowed', 'reference'));
+    ALTER TABLE segments ADD seconds double precision
+        GENERATED ALWAYS AS ((upper(query_span) - lower(query_span))::double precision) STORED;
 
     ALTER TABLE claims
         ADD action      text NOT NULL DEFAULT 'review'
@@ -132,7 +134,7 @@ def downgrade() -> None:
     ALTER TABLE claims DROP action, DROP policy_id, DROP query_spans, DROP seconds, DROP segments,
                        DROP score, DROP last_found_at;
     DROP INDEX claims_by_asset_standing;
-    ALTER TABLE segments DROP held;
+    ALTER TABLE segments DROP held, DROP seconds;
     ALTER TABLE videos DROP uploader;
     ALTER TABLE assets DROP policy_id;
     ALTER TABLE owners DROP policy_id;

@@ -60,15 +60,20 @@ def upgrade() -> None:
     JOIN owners ON owners.id = assets.owner_id
     GROUP BY owners.name, assets.id, assets.title;
 
-    -- Two assets of one owner may meet in the same second of an upload: once again a union.
+    -- Two assets of one owner may meet in the same second of an upload: a union again, but only
+    -- where there is more than one claim to unite.
     CREATE VIEW infringing_seconds_by_owner AS
     SELECT owners.name                      AS owner,
-           count(DISTINCT uploads.query_id) AS uploads,
+           count(*)                         AS uploads,
            sum(uploads.claims)::bigint      AS claims,
-           sum(covered_seconds(uploads.spans)) AS infringing_seconds,
+           sum(CASE WHEN uploads.claims = 1 THEN uploads.seconds
+               ELSE (SELECT covered_seconds(range_agg(same.query_spans))
+                     FROM standing_claims AS same JOIN assets ON assets.id = same.asset_id
+                     WHERE same.query_id = uploads.query_id
+                       AND assets.owner_id = uploads.owner_id) END) AS infringing_seconds,
            max(uploads.last_found_at)       AS last_found_at
-    FROM (SELECT assets.owner_id, claims.query_id, range_agg(claims.query_spans) AS spans,
-                 count(*) AS claims, max(claims.last_found_at) AS last_found_at
+    FROM (SELECT assets.owner_id, claims.query_id, count(*) AS claims,
+                 max(claims.seconds) AS seconds, max(claims.last_found_at) AS last_found_at
           FROM standing_claims AS claims JOIN assets ON assets.id = claims.asset_id
           GROUP BY assets.owner_id, claims.query_id) AS uploads
     JOIN owners ON owners.id = uploads.owner_id
@@ -98,13 +103,16 @@ def upgrade() -> None:
            query.title                      AS query,
            query.uploader                   AS uploader,
            query.duration                   AS duration,
-           covered_seconds(uploads.spans)   AS infringing_seconds,
-           covered_seconds(uploads.spans) / nullif(query.duration, 0) AS infringing_share,
+           uploads.seconds                  AS infringing_seconds,
+           uploads.seconds / nullif(query.duration, 0) AS infringing_share,
            uploads.claims                   AS claims,
            uploads.last_found_at            AS last_found_at
-    FROM (SELECT query_id, range_agg(query_spans) AS spans, count(*) AS claims,
-                 max(last_found_at) AS last_found_at
-          FROM standing_claims GROUP BY query_id) AS uploads
+    FROM (SELECT query_id, count(*) AS claims, max(last_found_at) AS last_found_at,
+                 CASE WHEN count(*) = 1 THEN max(seconds)
+                 ELSE (SELECT covered_seconds(range_agg(same.query_spans))
+                       FROM standing_claims AS same
+                       WHERE same.query_id = claims.query_id) END AS seconds
+          FROM standing_claims AS claims GROUP BY query_id) AS uploads
     JOIN videos AS query ON query.id = uploads.query_id;
 
     CREATE VIEW segments_by_transformation AS
@@ -112,8 +120,7 @@ def upgrade() -> None:
            CASE WHEN segments.speed < 0.9 THEN 'slower'
                 WHEN segments.speed > 1.1 THEN 'faster' ELSE 'as it was' END AS tempo,
            count(*)                         AS segments,
-           sum(upper(segments.query_span) - lower(segments.query_span))::double precision
-                                            AS seconds,
+           sum(segments.seconds)            AS seconds,
            avg(segments.score)              AS mean_score
     FROM segments WHERE segments.claim_id IS NOT NULL
     GROUP BY 1, 2;
@@ -156,8 +163,8 @@ def upgrade() -> None:
            upper(segments.reference_span)   AS other_end,
            segments.score                   AS score,
            segments.created_at              AS found_at
-    FROM reference_videos
-    JOIN segments ON segments.query_id = reference_videos.video_id AND segments.held IS NULL
+    FROM segments
+    JOIN reference_videos ON reference_videos.video_id = segments.query_id
     JOIN assets ON assets.id = reference_videos.asset_id
     JOIN owners ON owners.id = assets.owner_id
     JOIN videos AS query ON query.id = segments.query_id
@@ -165,7 +172,7 @@ def upgrade() -> None:
     JOIN reference_videos AS other_reference ON other_reference.video_id = segments.reference_id
     JOIN assets AS other_assets ON other_assets.id = other_reference.asset_id
     JOIN owners AS other_owners ON other_owners.id = other_assets.owner_id
-    WHERE other_assets.owner_id <> assets.owner_id;
+    WHERE segments.held = 'reference' AND other_assets.owner_id <> assets.owner_id;
 
     CREATE VIEW quarantined_pairs AS
     SELECT pairs.id                         AS pair_id,

@@ -1,0 +1,128 @@
+"""How fast the SQL reports answer at a million segments and a hundred thousand claims.
+
+Run: python benchmarks/reports.py [--segments 1000000] [--plans]
+
+The rows are generated inside the embedded PostgreSQL, of the shape that settlement writes. Every
+report is read as `vcl report` reads it (first 1000 rows), warm, beside a plain count of the same
+million segments as the yardstick of this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from sqlalchemy import Connection, text
+
+from retrieval.database import connect, migrate, transaction
+from retrieval.services import ensure_services, stop_services
+from retrieval.settings import Settings
+from vcl_plugin.claims import list_claims
+from vcl_plugin.reports import REPORTS, read_report
+
+FILL = """
+INSERT INTO owners (name) SELECT 'owner ' || n FROM generate_series(1, 200) AS n;
+INSERT INTO assets (owner_id, title) SELECT 1 + n % 200, 'asset ' || n
+    FROM generate_series(1, 5000) AS n;
+INSERT INTO videos (id, title, duration, status, is_reference)
+    SELECT 'r' || n, 'reference ' || n, 600, 'ready', true FROM generate_series(1, 10000) AS n;
+INSERT INTO reference_videos (video_id, asset_id)
+    SELECT 'r' || n, 1 + n % 5000 FROM generate_series(1, 10000) AS n;
+INSERT INTO videos (id, title, duration, status, uploader)
+    SELECT 'u' || n, 'upload ' || n, 900, 'ready', 'uploader ' || n % 3000
+    FROM generate_series(1, :claims) AS n;
+INSERT INTO searches (id, query_id, status, pairs_total, created_at, finished_at)
+    SELECT 's' || n, 'u' || n, 'done', 20, now() - n * interval '1 minute',
+           now() - n * interval '1 minute' + (1 + n % 30) * interval '1 second'
+    FROM generate_series(1, :claims) AS n;
+INSERT INTO pairs (query_id, reference_id, model, settings_digest, fingerprint, status, reason)
+    SELECT 'u' || n, 'r' || (1 + n % 10000), 'm', 'd', 'f',
+           CASE WHEN n % 500 = 0 THEN 'quarantined' ELSE 'done' END,
+           CASE WHEN n % 500 = 0 THEN 'attempts_exhausted' END
+    FROM generate_series(1, :claims) AS n ORDER BY n;
+INSERT INTO runs (pair_id, localizer, worker, seconds) SELECT id, 'm', 'w', 0.1 FROM pairs
+    ORDER BY id;
+INSERT INTO claims (asset_id, query_id, status, created_at)
+    SELECT 1 + n % 5000, 'u' || n,
+           (ARRAY['potential', 'active', 'active', 'disputed', 'upheld', 'released'])[1 + n % 6],
+           now() - n * interval '1 minute'
+    FROM generate_series(1, :claims) AS n ORDER BY n;
+INSERT INTO claim_events (claim_id, at, actor, to_status)
+    SELECT id, created_at, 'engine', 'potential' FROM claims ORDER BY id;
+INSERT INTO segments (run_id, claim_id, query_id, reference_id, query_span, reference_span, score,
+                      is_reversed, speed, held, created_at)
+    SELECT runs.id, CASE WHEN k <> 9 THEN claims.id END, pairs.query_id, pairs.reference_id,
+           numrange(30 * k, 30 * k + 20 + k), numrange(20 * k, 20 * k + 20 + k),
+           0.3 + 0.07 * k, k = 3, CASE k WHEN 4 THEN 1.5 WHEN 5 THEN 0.5 ELSE 1 END,
+           CASE WHEN k = 9 THEN 'shared_footage' END, claims.created_at
+    FROM pairs
+    JOIN runs ON runs.pair_id = pairs.id
+    JOIN claims ON claims.query_id = pairs.query_id
+    CROSS JOIN generate_series(0, :each - 1) AS k;
+UPDATE claims SET query_spans = found.spans, segments = found.segments, score = found.score,
+       seconds = covered_seconds(found.spans), last_found_at = claims.created_at
+    FROM (SELECT claim_id, range_agg(query_span) AS spans, count(*) AS segments,
+                 max(score) AS score
+          FROM segments WHERE claim_id IS NOT NULL GROUP BY claim_id) AS found
+    WHERE found.claim_id = claims.id
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--segments", type=int, default=1_000_000)
+    parser.add_argument("--plans", action="store_true", help="print the plan of each report")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)
+        settings = Settings(home=Path(folder) / "home")
+        database = connect(ensure_services(settings).database_url)
+        try:
+            migrate(database.url.render_as_string(hide_password=False))
+            with transaction(database) as connection:
+                for statement in FILL.split(";\n"):
+                    values = {"claims": arguments.segments // 10, "each": 10}
+                    wanted = {key: value for key, value in values.items() if f":{key}" in statement}
+                    connection.execute(text(statement), wanted)
+            with database.connect() as connection:
+                connection.execution_options(isolation_level="AUTOCOMMIT")
+                connection.execute(text("VACUUM ANALYZE"))
+            with transaction(database) as connection:
+                report(connection, arguments.plans)
+            database.dispose()
+        finally:
+            stop_services(settings)
+
+
+def report(connection: Connection, plans: bool) -> None:
+    count = text("SELECT count(*) FROM segments")
+    print(f"{connection.execute(count).scalar():,} segments")
+    yardstick = _time(lambda: connection.execute(count).scalar())
+    print(f"{'count of all segments':32} {yardstick:7.1f} ms")
+    for name in REPORTS:
+        taken = _time(partial(read_report, connection, name, limit=1000))
+        print(f"{name:32} {taken:7.1f} ms   {taken / yardstick:5.2f} of the count")
+        if plans:
+            plan = connection.execute(text(f"EXPLAIN (ANALYZE, COSTS OFF) SELECT * FROM {name}"))
+            print("\n".join(f"    {line}" for line in plan.scalars()))
+    taken = _time(lambda: list_claims(connection, status="potential", limit=100))
+    print(f"{'list of 100 open claims':32} {taken:7.1f} ms")
+
+
+def _time(work: Callable[[], object]) -> float:
+    """Milliseconds, the median of five after one that warms up."""
+    times = []
+    for _ in range(6):
+        started = time.perf_counter()
+        work()
+        times.append(1000 * (time.perf_counter() - started))
+    return statistics.median(times[1:])
+
+
+if __name__ == "__main__":
+    main()
