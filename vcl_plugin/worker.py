@@ -63,14 +63,19 @@ class LocalizeWorker:
                 return
             catalogue.note_unregistered(connection, [query_id, *reference_ids])
             searches.create_search(connection, query_id, search_id)
+            query = catalogue.read_video(connection, query_id)
             fingerprint = fingerprint or catalogue.newest_fingerprint(connection, query_id)
-            if fingerprint is None:
-                video = catalogue.read_video(connection, query_id)
+            if (
+                query["status"] == "failed"
+                or fingerprint is None
+                or catalogue.find_descriptors(connection, query_id, fingerprint) is None
+            ):
+                kind = f" of {fingerprint}" if fingerprint else ""
                 searches.fail_search(
                     connection,
                     search_id,
-                    video["reason"] or "no_descriptors",
-                    video["message"] or f"video {query_id!r} has no descriptors",
+                    query["reason"] or "no_descriptors",
+                    query["message"] or f"video {query_id!r} has no descriptors{kind}",
                 )
                 return
             method = searches.Method(self.engine.localizer.fingerprint, fingerprint)
