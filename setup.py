@@ -24,13 +24,14 @@ setup(
         "vcl_plugin.cli",
         "vcl_plugin.evaluation",
         "vcl_plugin.model",
+        "vcl_plugin.training",
     ],
     # The migrations live at the top of the repository and travel inside the engine.
     package_dir={"retrieval.migrations": "migrations"},
     py_modules=["celeryconfig"],
     package_data={
         "retrieval": ["weights/*", "py.typed"],
-        "vcl_plugin": ["weights/*", "templates/*", "py.typed"],
+        "vcl_plugin": ["weights/*", "templates/*", "training/recipes/*", "py.typed"],
         "retrieval.migrations": ["*.mako"],
     },
     install_requires=[

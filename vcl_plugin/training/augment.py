@@ -1,0 +1,207 @@
+"""Changes to a pair that keep its truth: other geometry, other directions, rougher descriptors.
+
+In: a `Geometry` or a `TrainingPair`, and a random generator. Out: a new one.
+Called by `pairs` for made-up pairs and by `folders` for given ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retrieval.plugins import Array
+from vcl_plugin.evaluation.composition import MAX_SPEED, Box, Geometry
+from vcl_plugin.training.recipe import Augment
+
+MIN_SIDE = 2.0  # seconds; what a cut leaves below that is no segment
+REFLECTIONS = 12  # mirrors whose product turns the feature space
+Draw = np.random.Generator
+
+
+@dataclass(frozen=True)
+class TrainingPair:
+    """A pair to learn from. `boxes` is None where nobody marked them, `is_copy` where nobody said.
+
+    `weight` scales every term of its loss.
+    """
+
+    query: Array  # (n, 256)
+    reference: Array  # (m, 256)
+    boxes: NDArray[np.float32] | None  # (k, 4) seconds; no row: surely no copy
+    is_copy: bool | None
+    weight: float = 1.0
+    key: str = ""
+
+
+def vary_geometry(row: Geometry, draw: Draw, max_frames: int) -> Geometry:
+    """The same kind of pair at another scale, a part of it, or with shorter or more copies."""
+    row = _scale(row, draw, max_frames)
+    if draw.random() < 0.35:
+        row = _crop(row, draw)
+    if draw.random() < 0.25:
+        row = _shorten(row, draw)
+    if draw.random() < 0.25:
+        row = _add_copy(row, draw)
+    return row
+
+
+def _scale(row: Geometry, draw: Draw, max_frames: int) -> Geometry:
+    longest = max(row.query_frames, row.reference_frames)
+    high = min(1.7, max_frames / longest)
+    factor = float(np.exp(draw.uniform(np.log(min(0.6, high)), np.log(high))))
+    frames = [max(8, int(each * factor)) for each in (row.query_frames, row.reference_frames)]
+    boxes = [tuple(int(side * factor) for side in box) for box in row.boxes]
+    return _rebuilt(row, frames[0], frames[1], boxes) or row
+
+
+def _crop(row: Geometry, draw: Draw) -> Geometry:
+    """A window of the query; what it cuts of a copy is cut of the reference's side too."""
+    length = int(draw.uniform(0.4, 1.0) * row.query_frames)
+    if length < 12:
+        return row
+    start = int(draw.integers(0, row.query_frames - length + 1))
+    boxes = []
+    for q_start, r_start, q_end, r_end in row.boxes:
+        speed = (r_end - r_start) / (q_end - q_start)
+        low, high = max(q_start, start), min(q_end, start + length)
+        if high - low >= MIN_SIDE:
+            r_low, r_high = r_start + (low - q_start) * speed, r_start + (high - q_start) * speed
+            boxes.append((low - start, round(r_low), high - start, round(r_high)))
+    return _rebuilt(row, length, row.reference_frames, boxes) or row
+
+
+def _shorten(row: Geometry, draw: Draw) -> Geometry:
+    """Copies of three to twelve seconds, the ones that are missed most."""
+    boxes = []
+    for q_start, r_start, q_end, r_end in row.boxes:
+        length = int(draw.integers(3, 13))
+        if length >= q_end - q_start:
+            boxes.append((q_start, r_start, q_end, r_end))
+            continue
+        speed = (r_end - r_start) / (q_end - q_start)
+        start = int(draw.integers(int(q_start), int(q_end) - length + 1))
+        r_low = round(r_start + (start - q_start) * speed)
+        boxes.append((start, r_low, start + length, r_low + max(2, round(length * speed))))
+    return _rebuilt(row, row.query_frames, row.reference_frames, boxes) or row
+
+
+def _add_copy(row: Geometry, draw: Draw) -> Geometry:
+    """One more copy in a free stretch of the query, from anywhere in the reference."""
+    length = int(draw.integers(3, 31))
+    speed = float(np.exp(draw.uniform(np.log(0.5), np.log(2.0)))) if draw.random() < 0.4 else 1.0
+    high = max(2, round(length * speed))
+    if length >= row.query_frames or high >= row.reference_frames:
+        return row
+    start = int(draw.integers(0, row.query_frames - length + 1))
+    r_low = int(draw.integers(0, row.reference_frames - high + 1))
+    added = (start, r_low, start + length, r_low + high)
+    is_free = all(start + length < box[0] or box[2] < start for box in row.boxes)
+    boxes = [*row.boxes, added] if is_free else row.boxes
+    return _rebuilt(row, row.query_frames, row.reference_frames, boxes) or row
+
+
+def _rebuilt(
+    row: Geometry, query: int, reference: int, boxes: Sequence[Sequence[float]]
+) -> Geometry | None:
+    """The row with other boxes, those dropped that are no copy any more; None when none is left."""
+    kept: list[Box] = []
+    for box in boxes:
+        q_start, r_start = max(int(box[0]), 0), max(int(box[1]), 0)
+        q_end, r_end = min(int(box[2]), query), min(int(box[3]), reference)
+        q_side, r_side = q_end - q_start, r_end - r_start
+        if min(q_side, r_side) < MIN_SIDE or not 1 / MAX_SPEED <= r_side / q_side <= MAX_SPEED:
+            continue
+        if all(q_end <= other[0] or other[2] <= q_start for other in kept):
+            kept.append((float(q_start), float(r_start), float(q_end), float(r_end)))
+    if not kept:
+        return None
+    return replace(row, query_frames=query, reference_frames=reference, boxes=tuple(sorted(kept)))
+
+
+def vary_pair(pair: TrainingPair, choices: Augment, draw: Draw) -> TrainingPair:
+    """A pair as another uploader or another descriptor would have made it."""
+    if draw.random() < choices.reversal:
+        pair = reverse_reference(pair)
+    if draw.random() < choices.frame_drop:
+        pair = drop_frames(pair, draw)
+    if draw.random() < choices.swap:
+        pair = swap_sides(pair)
+    if draw.random() < choices.offset:
+        pair = shift_features(pair, draw)
+    if choices.noise > 0:
+        pair = add_noise(pair, choices.noise * float(draw.random()), draw)
+    if draw.random() < choices.rotation:
+        pair = turn_features(pair, draw)
+    return pair
+
+
+def reverse_reference(pair: TrainingPair) -> TrainingPair:
+    """The reference runs backwards, so every forward copy becomes a reversed one."""
+    turned = np.ascontiguousarray(pair.reference[::-1])
+    if pair.boxes is None:
+        return replace(pair, reference=turned)
+    boxes = pair.boxes.copy()
+    boxes[:, 1] = len(turned) - pair.boxes[:, 3]
+    boxes[:, 3] = len(turned) - pair.boxes[:, 1]
+    return replace(pair, reference=turned, boxes=boxes)
+
+
+def swap_sides(pair: TrainingPair) -> TrainingPair:
+    boxes = None if pair.boxes is None else pair.boxes[:, [1, 0, 3, 2]]
+    return replace(pair, query=pair.reference, reference=pair.query, boxes=boxes)
+
+
+def drop_frames(pair: TrainingPair, draw: Draw, most: float = 0.15) -> TrainingPair:
+    """Some seconds of the query are gone, as after a jumpy upload; boxes close up."""
+    share = most * float(draw.random())
+    is_kept = draw.random(len(pair.query)) >= share
+    if is_kept.sum() < 8:
+        return pair
+    boxes = pair.boxes
+    if boxes is not None:
+        before = np.concatenate([[0], np.cumsum(is_kept)])  # kept frames before each second
+        boxes = boxes.copy()
+        for side in (0, 2):
+            boxes[:, side] = before[np.clip(boxes[:, side], 0, len(is_kept)).astype(int)]
+        boxes = boxes[boxes[:, 2] - boxes[:, 0] >= MIN_SIDE]
+        if len(boxes) < len(pair.boxes):  # type: ignore[arg-type]
+            return pair  # a copy dropped to nothing would leave its last frame unlabelled
+    return replace(pair, query=pair.query[is_kept], boxes=boxes)
+
+
+def add_noise(pair: TrainingPair, length: float, draw: Draw) -> TrainingPair:
+    query, reference = (
+        _unit(side + _noise(side.shape, length, draw)) for side in (pair.query, pair.reference)
+    )
+    return replace(pair, query=query, reference=reference)
+
+
+def shift_features(pair: TrainingPair, draw: Draw) -> TrainingPair:
+    """One direction shared by all frames: unrelated cosines rise from 0 to as much as 0.5."""
+    direction = _unit(draw.standard_normal((1, pair.query.shape[1]), np.float32))
+    shift = direction * np.float32(draw.uniform(0.0, 1.0))
+    return replace(pair, query=_unit(pair.query + shift), reference=_unit(pair.reference + shift))
+
+
+def turn_features(pair: TrainingPair, draw: Draw) -> TrainingPair:
+    """The same random rotation of the feature space on both sides; all cosines stay."""
+    mirrors = _unit(draw.standard_normal((REFLECTIONS, pair.query.shape[1]), np.float32))
+    query, reference = pair.query, pair.reference
+    for mirror in mirrors:
+        query = query - 2 * np.outer(query @ mirror, mirror)
+        reference = reference - 2 * np.outer(reference @ mirror, mirror)
+    return replace(pair, query=query, reference=reference)
+
+
+def _noise(shape: tuple[int, ...], length: float, draw: Draw) -> Array:
+    scale = np.float32(length / np.sqrt(shape[1]))
+    return draw.standard_normal(shape, np.float32) * scale
+
+
+def _unit(rows: Array) -> Array:
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit: Array = (rows / np.maximum(lengths, 1e-9)).astype(np.float32)
+    return unit

@@ -1,0 +1,250 @@
+"""A training run and its folder: start, go on after a kill, validate, keep the best weights.
+
+In: a `Recipe` and a folder. Out: `best.safetensors`, `last.safetensors`, log and curves in it.
+Called by `vcl train`.
+
+    recipe.json        every choice of the run
+    checkpoint.pt      where it goes on; written beside its place and renamed
+    log.jsonl          one line each few steps, one each validation
+    curves.png         loss and validation F over steps
+    best.safetensors   the averaged weights with the best validation F
+    last.safetensors   the averaged weights of the last step
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from retrieval.errors import Refused
+from vcl_plugin.evaluation.folder import Folder
+from vcl_plugin.model.checkpoint import load_transvcl, save_transvcl
+from vcl_plugin.model.transvcl import TransVCL
+from vcl_plugin.training.loop import Place, Trainer
+from vcl_plugin.training.losses import Terms
+from vcl_plugin.training.pairs import Alternating, PairSet, open_pairs
+from vcl_plugin.training.pseudo import PseudoLabelled, label_pairs
+from vcl_plugin.training.recipe import Recipe
+from vcl_plugin.training.validation import judge_network
+
+LOG_EVERY = 20  # steps
+# What may differ between a checkpoint and the recipe that goes on from it.
+FREE = frozenset({"threads", "checkpoint_seconds", "device"})
+
+
+@dataclass
+class Progress:
+    """What a progress bar shows."""
+
+    step: int
+    steps: int
+    loss: float
+    f_score: float | None
+    seconds_left: float
+
+
+@dataclass
+class Run:
+    """One run in its folder. `train()` returns when the last step is done."""
+
+    recipe: Recipe
+    folder: Path
+    on_progress: Callable[[Progress], None] = lambda progress: None
+    on_views: Callable[[int, int], None] = lambda done, total: None
+    processes: int = 1
+    best: float = -1.0
+    last_f: float | None = None
+    seconds: float = 0.0  # of training, over all starts
+    _log: list[dict[str, Any]] = field(default_factory=list)
+
+    def train(self) -> Path:
+        """Train to the last step, from the checkpoint if there is one; the best weights' path."""
+        place = Place.from_environment()
+        torch.set_num_threads(self.recipe.loop.threads)
+        _join_group(place, self.recipe.loop.device)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        torch.manual_seed(self.recipe.loop.seed)
+        model = self._first_model()
+        trainer = Trainer(self.recipe, self._open(), model, place)
+        self._resume(trainer)
+        self._write("recipe.json", json.dumps(self.recipe.as_dict(), indent=2))
+        self._train_from(trainer, place)
+        if place.rank == 0:
+            save_transvcl(trainer.network(), self.folder / "last.safetensors", self._facts(trainer))
+            if not self.best_path.exists():
+                self._keep_best(trainer)
+            self._draw_curves()
+        return self.best_path
+
+    @property
+    def best_path(self) -> Path:
+        return self.folder / "best.safetensors"
+
+    def _first_model(self) -> TransVCL:
+        if self.recipe.start is None:
+            return TransVCL(self.recipe.network)
+        model = TransVCL(self.recipe.network)
+        model.load_state_dict(load_transvcl(self.recipe.start).state_dict())
+        return model
+
+    def _open(self) -> PairSet:
+        """The pairs to train on; those without boxes get a teacher's first."""
+        labelled, others = open_pairs(self.recipe, processes=self.processes, on_views=self.on_views)
+        if self.recipe.loop.supervision == "full" or not others:
+            return labelled
+        teacher = load_transvcl(self.recipe.pseudo.teacher or self._train_teacher())
+        labels = self.folder / "pseudo.json"
+        if not labels.exists():
+            found = [label_pairs(teacher, each, self.recipe.pseudo) for each in others]
+            self._write("pseudo.json", json.dumps(found))
+        stored = json.loads(labels.read_text(encoding="utf-8"))
+        weight = self.recipe.loss.unlabelled
+        marked = [
+            PseudoLabelled(each, rows, weight) for each, rows in zip(others, stored, strict=True)
+        ]
+        return Alternating([labelled, *marked], self.recipe.loop.seed)
+
+    def _train_teacher(self) -> Path:
+        """A run of its own on the labelled pairs alone, inside this run's folder."""
+        steps = self.recipe.pseudo.teacher_steps or self.recipe.loop.steps
+        loop = replace(self.recipe.loop, supervision="full", steps=steps)
+        data = replace(self.recipe.data, weak_folders=(), unlabelled_folders=())
+        recipe = replace(self.recipe, name=f"{self.recipe.name}-teacher", loop=loop, data=data)
+        folder = self.folder / "teacher"
+        last = folder / "last.safetensors"
+        if not last.exists():
+            Run(recipe, folder, self.on_progress, self.on_views, self.processes).train()
+        return last
+
+    def _train_from(self, trainer: Trainer, place: Place) -> None:
+        steps, every = self.recipe.loop.steps, self.recipe.validation.every
+        started, first, before = time.monotonic(), trainer.step, self.seconds
+        saved, loss = started, 0.0
+        while trainer.step < steps:
+            terms = trainer.advance()
+            loss = 0.98 * loss + 0.02 * float(terms.total) if loss else float(terms.total)
+            now = time.monotonic()
+            self.seconds = before + now - started
+            if place.rank:
+                continue
+            if trainer.step % LOG_EVERY == 0:
+                self._note(trainer, terms)
+                left = (now - started) / (trainer.step - first) * (steps - trainer.step)
+                self.on_progress(Progress(trainer.step, steps, loss, self.last_f, left))
+            is_end = trainer.step == steps
+            if self.recipe.validation.folder and (trainer.step % every == 0 or is_end):
+                self._validate(trainer)
+                self._draw_curves()
+            if now - saved >= self.recipe.loop.checkpoint_seconds or is_end:
+                self._save(trainer)
+                saved = time.monotonic()
+
+    def _validate(self, trainer: Trainer) -> None:
+        validation = self.recipe.validation
+        assert validation.folder is not None
+        judged = judge_network(trainer.network(), Folder(validation.folder), validation.pairs)
+        self.last_f = judged.summary.f_score
+        self._append({"step": trainer.step, "seconds": self.seconds, **judged.as_dict()})
+        if self.last_f > self.best:
+            self.best = self.last_f
+            self._keep_best(trainer)
+
+    def _keep_best(self, trainer: Trainer) -> None:
+        save_transvcl(trainer.network(), self.best_path, self._facts(trainer))
+
+    def _facts(self, trainer: Trainer) -> dict[str, Any]:
+        return {
+            "name": self.recipe.name,
+            "step": trainer.step,
+            "pairs": trainer.step * self.recipe.loop.batch * trainer.place.world,
+            "hours": round(self.seconds / 3600, 3),
+            "validation_f_score": self.last_f,
+        }
+
+    def _save(self, trainer: Trainer) -> None:
+        """A checkpoint that is complete or absent, whatever moment the kill comes."""
+        partial = self.folder / f"checkpoint.{os.getpid()}.partial"
+        content = {
+            "trainer": trainer.state(),
+            "recipe": json.dumps(self.recipe.as_dict(), sort_keys=True),
+            "best": self.best,
+            "last_f": -1.0 if self.last_f is None else self.last_f,
+            "seconds": self.seconds,
+        }
+        torch.save(content, partial)
+        os.replace(partial, self.folder / "checkpoint.pt")
+
+    def _resume(self, trainer: Trainer) -> None:
+        path = self.folder / "checkpoint.pt"
+        if not path.exists():
+            return
+        content = torch.load(path, map_location=trainer.device, weights_only=True)
+        change = _first_change(json.loads(content["recipe"]), self.recipe.as_dict())
+        if change:
+            raise Refused(
+                f"{self.folder} holds a run with another {change}; name another run folder, or "
+                f"remove this one to start anew"
+            )
+        trainer.load(content["trainer"])
+        self.best, self.seconds = float(content["best"]), float(content["seconds"])
+        self.last_f = None if content["last_f"] < 0 else float(content["last_f"])
+        self._log = [row for row in _read_log(self.folder) if row["step"] <= trainer.step]
+        lines = "".join(json.dumps(row) + "\n" for row in self._log)
+        self._write("log.jsonl", lines)
+
+    def _note(self, trainer: Trainer, terms: Terms) -> None:
+        values = {name: round(float(each), 5) for name, each in terms._asdict().items()}
+        self._append({"step": trainer.step, "seconds": round(self.seconds, 1), **values})
+
+    def _append(self, row: dict[str, Any]) -> None:
+        self._log.append(row)
+        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def _write(self, name: str, text: str) -> None:
+        partial = self.folder / f"{name}.{os.getpid()}.partial"
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, self.folder / name)
+
+    def _draw_curves(self) -> None:
+        from vcl_plugin.training.curves import draw_curves
+
+        draw_curves(self._log, self.folder / "curves.png")
+
+
+def _join_group(place: Place, device: str) -> None:
+    if place.world > 1 and not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+
+
+def _read_log(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "log.jsonl"
+    if not path.exists():
+        return []
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            continue  # the line that a kill left unfinished
+    return rows
+
+
+def _first_change(old: dict[str, Any], new: dict[str, Any], where: str = "") -> str:
+    for name in sorted(set(old) | set(new)):
+        before, after = old.get(name), new.get(name)
+        if name in FREE or before == after:
+            continue
+        if isinstance(before, dict) and isinstance(after, dict):
+            if found := _first_change(before, after, f"{where}{name}."):
+                return found
+            continue
+        return f"{where}{name} ({before!r}, not {after!r})"
+    return ""
