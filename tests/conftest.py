@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psycopg2
 import pytest
+from celery import Celery
 from sqlalchemy.engine import make_url
 
 from retrieval.database import connect, migrate
@@ -73,3 +74,40 @@ def database(services: Endpoints, migrated_template: str) -> Iterator[str]:
     yield url
     connect(url).dispose()
     run_sql(services.database_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def celery_app(services: Endpoints, settings: Settings) -> Celery:
+    """The app, configured once for this session's broker.
+
+    Its configuration is read at the first use and starts embedded servers where no URL says
+    otherwise, so that use must happen here and not in the user's own home.
+    """
+    from retrieval.tasks import app
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VCL_HOME", str(settings.home))
+        patch.setenv("VCL_DATABASE_URL", services.database_url)
+        patch.setenv("VCL_BROKER_URL", services.broker_url)
+        app.loader.import_default_modules()
+        assert app.conf.broker_url == services.broker_url
+    return app
+
+
+@pytest.fixture
+def site_environment(
+    database: str,
+    services: Endpoints,
+    celery_app: Celery,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[None]:
+    """This process as a user's: VCL_* point to the session's servers and a database of its own."""
+    from retrieval import tasks
+
+    monkeypatch.setenv("VCL_DATABASE_URL", database)
+    monkeypatch.setenv("VCL_BROKER_URL", services.broker_url)
+    monkeypatch.setenv("VCL_HOME", str(tmp_path / "home"))
+    tasks._engine_of.cache_clear()
+    yield
+    tasks._engine_of.cache_clear()

@@ -1,0 +1,189 @@
+"""The edge to Celery: docs/tasks.md says what is so, and a broker that is away loses nothing."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from celery import Celery
+from kombu.exceptions import OperationalError
+from sqlalchemy import Engine
+
+from retrieval import catalogue, searches, tasks
+from retrieval.database import transaction
+from retrieval.engine import INGEST, LOCALIZE, SEARCH, Message
+from tests.retrieval.planted_rows import plant_videos, read_row
+from tests.retrieval.test_store import unit_rows
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
+ROWS = {
+    name: (queue, arguments)
+    for name, queue, arguments in re.findall(
+        r"^\| `([\w.]+)` \| `(\w+)` \| (?:`(.*?)`)? ?\|", PAGE, re.MULTILINE
+    )
+}
+
+
+def registered(app: Celery) -> dict[str, Any]:
+    return {name: task for name, task in app.tasks.items() if not name.startswith("celery.")}
+
+
+def test_the_page_lists_exactly_the_tasks_that_exist(celery_app: Celery):
+    assert set(ROWS) == set(registered(celery_app))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_page_gives_each_task_s_arguments_and_queue(celery_app: Celery, name: str):
+    queue, arguments = ROWS[name]
+    signature = inspect.signature(registered(celery_app)[name].run)
+    actual = ", ".join(
+        each.name if each.default is each.empty else f"{each.name}={each.default!r}"
+        for each in signature.parameters.values()
+    )
+    assert arguments == actual
+    assert celery_app.conf.task_routes[name]["queue"] == queue
+    assert queue in {each.name for each in celery_app.conf.task_queues}
+
+
+def test_every_reason_code_of_the_code_stands_on_the_page():
+    source = "".join(
+        (ROOT / path).read_text(encoding="utf-8")
+        for path in ("retrieval/engine.py", "retrieval/leases.py", "retrieval/catalogue.py")
+    ) + (ROOT / "vcl_plugin/worker.py").read_text(encoding="utf-8")
+    codes = set(
+        re.findall(r"""(?:code=|reason": |reason = |else |yield \(\n\s+)["'](\w+)["']""", source)
+    )
+    codes |= {"not_registered", "empty_index", "references_unreadable", "other_localizer"}
+    assert len(codes) > 8
+    assert {code for code in codes if f"`{code}`" not in PAGE} == set()
+
+
+def test_messages_are_json_and_nothing_else_is_accepted(celery_app: Celery):
+    assert celery_app.conf.accept_content == ["json"]
+    assert celery_app.conf.task_serializer == "json"
+    assert celery_app.conf.result_backend is None
+
+
+def test_a_child_may_take_its_time_to_load(celery_app: Celery):
+    """Celery kills a child that is silent for four seconds after its fork; models take longer."""
+    assert celery_app.conf.worker_proc_alive_timeout >= 60
+
+
+@pytest.mark.usefixtures("site_environment")
+def test_what_the_broker_does_not_take_waits_for_the_next_sweep(
+    db: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    with transaction(db) as connection:
+        plant_videos(connection, "q")
+        for name in ("first", "second", "third"):
+            searches.create_search(connection, "q", name)
+    sent: list[str] = []
+
+    def send_task(name: str, kwargs: dict) -> None:
+        if kwargs["search_id"] != "first":
+            raise OperationalError("connection refused")
+        sent.append(name)
+
+    monkeypatch.setattr(tasks.app, "send_task", send_task)
+    tasks.send([Message(SEARCH, {"search_id": name}) for name in ("first", "second", "third")])
+    assert sent == [SEARCH]
+    assert "the broker does not answer" in caplog.text
+    with transaction(db) as connection:
+        states = [read_row(connection, "searches", name) for name in ("first", "second", "third")]
+    assert [row.sent_at is None for row in states] == [False, True, True]
+
+
+def test_a_broker_that_is_down_is_told_within_seconds():
+    """As a command line's process would be; the time limit is the test's patience."""
+    code = (
+        "from retrieval.tasks import app\n"
+        "from retrieval.tasks import BROKER_ERRORS\n"
+        "try: app.send_task('retrieval.sweep')\n"
+        "except BROKER_ERRORS as error: print('away', error)\n"
+    )
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "VCL_BROKER_URL": "redis://127.0.0.1:1/0",
+        "VCL_DATABASE_URL": "postgresql://vcl@127.0.0.1:1/vcl",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.startswith("away"), done.stderr
+
+
+@pytest.mark.usefixtures("site_environment")
+def test_a_registered_array_is_a_ready_video_and_a_reference_if_asked(db: Engine, tmp_path: Path):
+    np.save(tmp_path / "a.npy", unit_rows(9))
+    path = str(tmp_path / "a.npy")
+    tasks.register(42, path, "isc-1", title="A film", is_reference=True)
+    tasks.register(42, path, "isc-1", title="A film", is_reference=True)
+    with transaction(db) as connection:
+        video = catalogue.read_video(connection, "42")
+        changes = catalogue.read_changes(connection, "isc-1", since=0)
+    assert (video["status"], video["duration"], video["title"]) == ("ready", 9.0, "A film")
+    assert video["is_reference"]
+    assert {(each.action, each.video_id, each.path) for each in changes} == {("add", "42", path)}
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "fingerprint", "reason"),
+    [
+        ("relative.npy", "isc-1", "not_found"),
+        ("/nowhere/a.npy", "isc-1", "not_found"),
+        ("https://host/a.npy", "isc-1", "not_found"),
+        ("/nowhere/a.npy", "", "fingerprint_mismatch"),
+    ],
+)
+@pytest.mark.usefixtures("site_environment")
+def test_a_refused_registration_is_a_failed_row_with_the_reason(
+    db: Engine, descriptors: str, fingerprint: str, reason: str
+):
+    tasks.register("v", descriptors, fingerprint)
+    with transaction(db) as connection:
+        video = catalogue.read_video(connection, "v")
+    assert (video["status"], video["reason"]) == ("failed", reason)
+
+
+@pytest.mark.usefixtures("site_environment")
+def test_a_store_file_of_another_fingerprint_is_refused(db: Engine, tmp_path: Path):
+    engine = tasks.process_engine()
+    path = engine.store.write("v", "lite0-1", unit_rows(4))
+    tasks.register("v", str(path), "isc-1")
+    with transaction(db) as connection:
+        assert catalogue.read_video(connection, "v")["reason"] == "fingerprint_mismatch"
+
+
+@pytest.mark.usefixtures("site_environment")
+def test_a_sweep_finds_what_was_lost_and_sends_it(db: Engine, monkeypatch: pytest.MonkeyPatch):
+    with transaction(db) as connection:
+        plant_videos(connection, "q")
+        searches.create_search(connection, "q", "s")
+        connection.exec_driver_sql("UPDATE searches SET sent_at = NULL")
+    sent: list[Message] = []
+    monkeypatch.setattr(tasks, "send", sent.extend)
+    tasks.sweep()
+    assert sent == [Message(SEARCH, {"search_id": "s"})]
+
+
+@pytest.mark.usefixtures("site_environment")
+def test_a_sweep_without_a_broker_is_put_off(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    def away(task: str) -> bool:
+        raise ConnectionRefusedError("nobody there")
+
+    monkeypatch.setattr(tasks, "_queue_is_empty", away)
+    tasks.sweep()
+    assert "sweep put off: nobody there" in caplog.text
+
+
+def test_the_engine_s_messages_are_tasks_that_exist(celery_app: Celery):
+    assert {INGEST, SEARCH, LOCALIZE} <= set(registered(celery_app))

@@ -1,0 +1,223 @@
+"""A localize worker leases, compares and records; whatever breaks ends in a row with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import Engine, text
+
+from retrieval import catalogue, leases, searches
+from retrieval.database import connect, transaction
+from retrieval.engine import BATCH_PAIRS, RetrievalEngine
+from retrieval.records import Segment, Span
+from retrieval.settings import Settings
+from tests.retrieval.planted_rows import pass_time, read_pairs
+from tests.retrieval.test_store import unit_rows
+from vcl_plugin import assets
+from vcl_plugin.segments import read_segments
+from vcl_plugin.worker import LocalizeWorker
+
+KIND = "isc-1"
+FOUND = Segment(Span(2.0, 9.00049), Span(1.0, 8.0), 0.9)
+
+
+class ScriptedLocalizer:
+    """Finds one segment, or does what the script says for a reference of that many frames."""
+
+    name, fingerprint = "scripted", "scripted-1"
+
+    def __init__(self) -> None:
+        self.script: dict[int, Any] = {}
+        self.calls: list[list[int]] = []
+
+    def localize(self, query: np.ndarray, reference: np.ndarray) -> list[Segment]:
+        answer = self.script.get(len(reference), [FOUND])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer() if callable(answer) else answer
+
+    def localize_many(
+        self, query: np.ndarray, references: Sequence[np.ndarray]
+    ) -> list[list[Segment]]:
+        self.calls.append([len(each) for each in references])
+        return [self.localize(query, each) for each in references]
+
+
+@pytest.fixture
+def db(database: str) -> Engine:
+    return connect(database)
+
+
+@pytest.fixture
+def worker(db: Engine, tmp_path: Path) -> LocalizeWorker:
+    engine = RetrievalEngine(Settings(home=tmp_path, max_attempts=2), db)
+    engine.__dict__["localizer"] = ScriptedLocalizer()
+    return LocalizeWorker(engine)
+
+
+def register(worker: LocalizeWorker, name: str, frames: int, kind: str = KIND) -> None:
+    path = worker.engine.store.write(name, kind, unit_rows(frames))
+    with transaction(worker.database) as connection:
+        catalogue.register_foreign(connection, name, None, float(frames))
+        catalogue.record_descriptors(connection, name, kind, str(path), frames, 256)
+
+
+def state(worker: LocalizeWorker, search: str = "s") -> dict[str, Any]:
+    with transaction(worker.database) as connection:
+        return searches.read_search(connection, search)
+
+
+def pairs(worker: LocalizeWorker) -> dict[str, Any]:
+    with transaction(worker.database) as connection:
+        return {row.reference_id: row for row in read_pairs(connection)}
+
+
+def test_a_batch_is_compared_at_once_and_recorded_to_the_millisecond(worker: LocalizeWorker):
+    for name, frames in (("q", 20), ("a", 30), ("b", 31)):
+        register(worker, name, frames)
+    worker.open("s", "q", ["a", "b"], None)
+    assert worker.localize("q", ["a", "b"]) == 2
+    assert worker.engine.localizer.calls == [[30, 31]]
+    assert state(worker)["status"] == "done"
+    with transaction(worker.database) as connection:
+        first, second = read_segments(connection, "s")
+    assert (first["query_start"], first["query_end"]) == (2.0, 9.0)
+    assert {first["reference_id"], second["reference_id"]} == {"a", "b"}
+    assert worker.localize("q", ["a", "b"]) == 0, "a message delivered twice does nothing"
+
+
+def test_a_segment_shorter_than_a_millisecond_is_left_out_and_spoils_nothing(
+    worker: LocalizeWorker,
+):
+    register(worker, "q", 20)
+    register(worker, "a", 30)
+    sliver = Segment(Span(5.0, 5.0001), Span(1.0, 8.0), 0.9)
+    worker.engine.localizer.script[30] = [sliver, FOUND]
+    worker.open("s", "q", ["a"], None)
+    worker.localize("q", ["a"])
+    with transaction(worker.database) as connection:
+        assert len(read_segments(connection, "s")) == 1
+
+
+def test_one_bad_pair_of_a_batch_does_not_hold_the_others(worker: LocalizeWorker):
+    for name, frames in (("q", 20), ("a", 30), ("bad", 31), ("c", 32)):
+        register(worker, name, frames)
+    worker.engine.localizer.script[31] = RuntimeError("kernel 7 failed")
+    worker.open("s", "q", ["a", "bad", "c"], None)
+    assert worker.localize("q", ["a", "bad", "c"]) == 2
+    row = pairs(worker)["bad"]
+    assert (row.status, row.reason, row.attempts) == ("waiting", "localizer_failed", 1)
+    assert row.message == "RuntimeError: kernel 7 failed"
+    assert state(worker)["pairs_left"] == 1
+    assert worker.localize("q", ["bad"]) == 0
+    with transaction(worker.database) as connection:
+        searches.count_down(connection, leases.expire(connection, "pairs", 2))
+    row = pairs(worker)["bad"]
+    assert (row.status, row.reason) == ("quarantined", "attempts_exhausted")
+    assert row.message.endswith("RuntimeError: kernel 7 failed")
+    assert (state(worker)["status"], state(worker)["pairs_quarantined"]) == ("done", 1)
+
+
+def test_what_the_database_refuses_ends_the_attempt_of_that_pair_only(worker: LocalizeWorker):
+    for name, frames in (("q", 20), ("a", 30), ("b", 31)):
+        register(worker, name, frames)
+    strange = Segment(Span(1.0, 3.0), Span(1.0, 3.0), 0.5)
+    object.__setattr__(strange, "score", 7.0)
+    worker.engine.localizer.script[30] = [strange]
+    worker.open("s", "q", ["a", "b"], None)
+    assert worker.localize("q", ["a", "b"]) == 1
+    assert (pairs(worker)["a"].status, pairs(worker)["b"].status) == ("waiting", "done")
+
+
+def test_lost_descriptors_set_the_pair_aside_with_the_path(worker: LocalizeWorker):
+    for name, frames in (("q", 20), ("a", 30), ("b", 31)):
+        register(worker, name, frames)
+    worker.engine.store.path_of("a", KIND).unlink()
+    worker.open("s", "q", ["a", "b"], None)
+    assert worker.localize("q", ["a", "b"]) == 1
+    row = pairs(worker)["a"]
+    assert (row.status, row.reason) == ("quarantined", "not_found")
+    assert state(worker)["status"] == "done"
+
+
+def test_a_result_that_comes_after_its_lease_was_lost_is_dropped(
+    worker: LocalizeWorker, db: Engine
+):
+    register(worker, "q", 20)
+    register(worker, "a", 30)
+    worker.open("s", "q", ["a"], None)
+
+    def lose_lease() -> list[Segment]:
+        pass_time(db, "pairs", 61)
+        with transaction(db) as connection:
+            ids = [row.id for row in read_pairs(connection)]
+            assert leases.acquire(connection, "pairs", ids, "another", 60) == ids
+        return [FOUND]
+
+    worker.engine.localizer.script[30] = lose_lease
+    assert worker.localize("q", ["a"]) == 0
+    assert pairs(worker)["a"].leased_by == "another"
+    with transaction(db) as connection:
+        assert read_segments(connection, "s") == []
+
+
+def test_pairs_for_another_localizer_end_with_that_reason_instead_of_waiting_for_ever(
+    worker: LocalizeWorker,
+):
+    register(worker, "q", 20)
+    register(worker, "a", 30)
+    worker.open("s", "q", ["a"], None)
+    worker.engine.localizer.fingerprint = "scripted-2"
+    for _ in range(2):
+        assert worker.localize("q", ["a"]) == 0
+    row = pairs(worker)["a"]
+    assert (row.status, row.reason, row.attempts) == ("waiting", "other_localizer", 2)
+    assert "scripted-2" in row.message
+    assert "scripted-1" in row.message
+
+
+def test_pairs_of_two_fingerprints_are_compared_in_two_batches(worker: LocalizeWorker):
+    for kind in (KIND, "sscd-1"):
+        register(worker, "q", 20, kind)
+        register(worker, "a", 30, kind)
+        worker.open(f"s-{kind}", "q", ["a"], kind)
+    assert worker.localize("q", ["a"]) == 2
+    assert worker.engine.localizer.calls == [[30], [30]]
+
+
+def test_many_references_are_taken_in_bounded_batches(worker: LocalizeWorker):
+    names = [f"r{number:02}" for number in range(2 * BATCH_PAIRS + 1)]
+    for name in ("q", *names):
+        register(worker, name, 10)
+    worker.open("s", "q", names, None)
+    assert worker.localize("q", names) == len(names)
+    assert [len(call) for call in worker.engine.localizer.calls] == [BATCH_PAIRS, BATCH_PAIRS, 1]
+
+
+def test_a_query_without_descriptors_of_the_kind_asked_for_fails_the_search(
+    worker: LocalizeWorker,
+):
+    register(worker, "q", 20)
+    register(worker, "a", 30)
+    worker.open("s", "q", ["a"], "sscd-1")
+    assert (state(worker)["status"], state(worker)["reason"]) == ("failed", "no_descriptors")
+    assert "sscd-1" in state(worker)["message"]
+
+
+def test_a_strong_match_raises_the_claim_in_the_same_transaction(worker: LocalizeWorker):
+    register(worker, "q", 20)
+    register(worker, "a", 30)
+    with transaction(worker.database) as connection:
+        asset = assets.add_asset(connection, "Northlight", "Harbour")
+        assets.add_reference(connection, "a", asset)
+    worker.open("s", "q", ["a"], None)
+    worker.localize("q", ["a"])
+    with transaction(worker.database) as connection:
+        [segment] = read_segments(connection, "s")
+        events = connection.execute(text("SELECT to_status FROM claim_events")).scalars().all()
+    assert segment["claim_id"] is not None
+    assert len(events) == 1
