@@ -102,14 +102,15 @@ def fit_line(similarity: Map, segment: Segment, choices: Refinement) -> Line | N
     if speeds[0] / 1.1 <= 1.0 <= speeds[-1] * 1.1:
         speeds = np.append(speeds, 1.0)
     middle_q, middle_r = (q_start + q_end) / 2 - 0.5, (r_start + r_end) / 2 - 0.5
-    reach = max(3.0, 0.25 * (r_end - r_start))
-    shifts = np.arange(-reach, reach + 0.25, 0.5)
+    reach = max(6, round(0.5 * (r_end - r_start)))  # in half seconds
+    shifts = np.arange(-reach, reach + 1) / 2
     best: Line | None = None
     best_value = -np.inf
     for direction in (1.0, -1.0):
         for each in speeds:
             slope = direction * float(each)
-            offsets = middle_r + shifts - slope * middle_q  # (S,)
+            # On whole and half seconds, so that a plain copy is met exactly.
+            offsets = np.round(2 * (middle_r - slope * middle_q)) / 2 + shifts  # (S,)
             values = _along(similarity, rows, slope * rows[None] + offsets[:, None]).mean(axis=1)
             place = int(values.argmax())
             value = float(values[place])

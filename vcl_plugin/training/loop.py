@@ -88,11 +88,6 @@ class Trainer:
         batch = self.batches.at(self.step).to(self.device)
         self.optimizer.zero_grad(set_to_none=True)
         terms = self._measure(batch)
-        if not torch.isfinite(terms.total):
-            raise Refused(
-                f"the loss is {terms.total.item()} at step {self.step}; lower loop.rate or "
-                f"loop.clip, then start again from the last checkpoint"
-            )
         terms.total.backward()
         nn.utils.clip_grad_norm_(self._parameters, loop.clip)
         self.optimizer.step()
@@ -129,6 +124,11 @@ class Trainer:
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=is_mixed):
             output: TransVCLOutput = self._wrapped(
                 batch.query, batch.reference, batch.query_mask, batch.reference_mask
+            )
+        if not torch.isfinite(output.raw).all():
+            raise Refused(
+                f"the network's answers are no numbers at step {self.step}; lower loop.rate or "
+                f"loop.clip, then start again from the last checkpoint"
             )
         return measure_loss(
             output, batch.pairs, self.model.grid, self.model.config.map_size, self.recipe.loss,

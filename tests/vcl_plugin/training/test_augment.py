@@ -1,10 +1,12 @@
 """Augmentation: whatever is changed, boxes still frame the copy."""
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.vcl_plugin.training.planted_pairs import plant
 
+from tests.vcl_plugin.training.planted_pairs import plant
 from vcl_plugin.evaluation.composition import MAX_SPEED, Geometry
 from vcl_plugin.training.augment import (
     add_noise,
@@ -43,7 +45,7 @@ def test_varied_geometry_keeps_boxes_inside_and_plausible(seed, frames, length):
         assert 0 <= r0 < r1 <= varied.reference_frames
         assert 1 / MAX_SPEED <= (r1 - r0) / (q1 - q0) <= MAX_SPEED
     ordered = sorted(varied.boxes)
-    assert all(a[2] <= b[0] for a, b in zip(ordered, ordered[1:], strict=False))
+    assert all(a[2] <= b[0] for a, b in pairwise(ordered))
 
 
 def test_reversed_reference_carries_its_box_along():

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.vcl_plugin.training.planted_pairs import plant
 
+from tests.vcl_plugin.training.planted_pairs import plant
 from vcl_plugin.model import SMALL, TransVCL
 from vcl_plugin.model.detector import anchor_grid
 from vcl_plugin.training.assignment import assign_cells, box_ious

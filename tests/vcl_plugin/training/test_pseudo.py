@@ -1,0 +1,104 @@
+"""Semi and weak supervision: what a teacher's answer may teach, and which pairs need one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from retrieval.errors import Refused
+from retrieval.records import Segment, Span
+from tests.vcl_plugin.training.planted_pairs import PlantedPairs, plant
+from tests.vcl_plugin.training.test_run import RECIPE, make_folder
+from vcl_plugin.training.pairs import Alternating, FolderPairs, LabelledShare
+from vcl_plugin.training.pseudo import PseudoLabelled, judge_pair
+from vcl_plugin.training.recipe import Data, Loop, Pseudo
+from vcl_plugin.training.run import Run
+
+CHOICES = Pseudo(min_confidence=0.7, min_negative_confidence=0.9)
+SURE = Segment(Span(0, 5), Span(3, 8), 0.8)
+UNSURE = Segment(Span(10, 15), Span(3, 8), 0.4)
+FAINT = Segment(Span(10, 15), Span(3, 8), 0.05)
+
+
+@pytest.mark.parametrize(
+    ("found", "is_copy", "boxes", "verdict"),
+    [
+        ([SURE, UNSURE], None, [[0, 3, 5, 8]], True),
+        ([UNSURE], None, None, None),
+        ([FAINT], None, [], False),
+        ([], None, [], False),
+        ([SURE], False, [], False),
+        ([UNSURE], True, None, True),
+        ([SURE, UNSURE], True, [[0, 3, 5, 8]], True),
+    ],
+)
+def test_what_a_teachers_answer_teaches(found, is_copy, boxes, verdict):
+    row = judge_pair(found, is_copy, CHOICES)
+    assert (row["boxes"], row["is_copy"]) == (boxes, verdict)
+
+
+def test_pairs_that_teach_nothing_are_left_out_and_others_carry_their_weight():
+    rows = [{"boxes": None, "is_copy": None}, {"boxes": [[0, 0, 4, 4]], "is_copy": True}]
+    marked = PseudoLabelled(PlantedPairs(size=2), rows, weight=0.5)
+    assert marked.size == 1
+    pair = marked.pair(0)
+    assert pair.weight == 0.5
+    assert pair.boxes.tolist() == [[0, 0, 4, 4]]
+    assert np.array_equal(pair.query, plant(1).query)
+
+
+def test_label_fraction_splits_a_set_and_hides_what_is_not_labelled():
+    labelled = LabelledShare(PlantedPairs(size=200), 0.1, "labelled")
+    bare = LabelledShare(PlantedPairs(size=200), 0.1, "unlabelled")
+    weak = LabelledShare(PlantedPairs(size=200), 0.1, "unlabelled", is_weak=True)
+    assert labelled.size + bare.size == 200
+    assert 10 <= labelled.size <= 32
+    assert not set(labelled.numbers) & set(bare.numbers)
+    assert labelled.pair(0).boxes is not None
+    assert {bare.pair(n).is_copy for n in range(9)} == {None}
+    kinds = {(weak.pair(n).is_copy, weak.pair(n).boxes is None) for n in range(9)}
+    assert kinds == {(True, True), (False, False)}
+
+
+def test_fraction_that_leaves_no_labelled_pair_is_refused():
+    with pytest.raises(Refused, match="labelled"):
+        LabelledShare(PlantedPairs(size=2), 1e-6, "labelled")
+
+
+def test_alternating_goes_through_a_finite_set_again_in_another_order():
+    mixed = Alternating([PlantedPairs(size=3), PlantedPairs()])
+    first = [mixed.pair(n).query[0, 0] for n in (0, 2, 4)]
+    second = [mixed.pair(n).query[0, 0] for n in (6, 8, 10)]
+    assert sorted(first) == sorted(second)
+    assert np.array_equal(mixed.pair(1).query, plant(0).query)
+
+
+def test_folder_pairs_longer_than_the_network_are_cut_around_their_copy(tmp_path):
+    folder = make_folder(tmp_path / "pairs", count=2)
+    pair = FolderPairs([folder], max_frames=30).pair(0)
+    assert max(len(pair.query), len(pair.reference)) <= 30
+    q0, r0, q1, r1 = pair.boxes[0].round().astype(int)
+    block = pair.query[q0:q1] @ pair.reference[r0:r1].T
+    assert block.max(axis=1).mean() > 0.7
+
+
+@pytest.mark.parametrize("supervision", ["semi", "weak"])
+def test_run_without_all_labels_trains_a_teacher_first(tmp_path, supervision):
+    folder = make_folder(tmp_path / "pairs", count=40)
+    recipe = replace(
+        RECIPE,
+        data=Data(folders=(folder,), label_fraction=0.3),
+        pseudo=Pseudo(teacher_steps=2, min_confidence=0.02),
+        loop=Loop(steps=3, batch=2, warmup=1, supervision=supervision),
+    )
+    assert Run(recipe, tmp_path / "run").train().exists()
+    assert (tmp_path / "run" / "teacher" / "last.safetensors").exists()
+    rows = json.loads((tmp_path / "run" / "pseudo.json").read_text())
+    assert len(rows) == 1
+    if supervision == "weak":  # nothing known to be no copy may get a box
+        weak = LabelledShare(FolderPairs([folder]), 0.3, "unlabelled", is_weak=True)
+        for number, row in enumerate(rows[0]):
+            assert row["is_copy"] == weak.pair(number).is_copy

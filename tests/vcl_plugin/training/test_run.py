@@ -1,0 +1,144 @@
+"""Runs: they learn, go on bit for bit after a kill, and keep their best weights."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from retrieval.errors import Refused
+from tests.vcl_plugin.training.planted_pairs import PlantedPairs, plant
+from vcl_plugin.evaluation.folder import LabelledPair, write_folder
+from vcl_plugin.model import TransVCL, load_transvcl, read_facts
+from vcl_plugin.training.loop import Trainer
+from vcl_plugin.training.recipe import Augment, Data, Loop, Loss, Recipe, Validation
+from vcl_plugin.training.run import Run
+
+RECIPE = Recipe(
+    model={"map_size": 64},
+    augment=Augment(noise=0.02),
+    loss=Loss(token_queue=8),
+    loop=Loop(steps=6, batch=2, warmup=2, bypass=2),
+)
+
+
+def make_folder(path: Path, count: int = 6) -> Path:
+    features, pairs = {}, []
+    for number in range(count):
+        pair = plant(number, is_copy=number % 3 != 2)
+        features[f"q{number}"], features[f"r{number}"] = pair.query, pair.reference
+        truth = tuple(tuple(float(side) for side in box) for box in pair.boxes)
+        pairs.append(LabelledPair(f"q{number}", f"r{number}", truth))
+    write_folder(path, features, pairs)
+    return path
+
+
+def new_trainer() -> Trainer:
+    torch.manual_seed(0)
+    return Trainer(RECIPE, PlantedPairs(), TransVCL(RECIPE.network))
+
+
+def test_training_lowers_the_loss():
+    recipe = replace(RECIPE, loop=Loop(steps=60, batch=4, warmup=5, bypass=60, rate=2e-3))
+    torch.manual_seed(0)
+    trainer = Trainer(recipe, PlantedPairs(size=4), TransVCL(recipe.network))
+    losses = [float(trainer.advance().total) for _ in range(40)]
+    assert np.mean(losses[-5:]) < 0.6 * np.mean(losses[:5])
+
+
+def test_resumed_trainer_goes_on_bit_for_bit():
+    whole = new_trainer()
+    for _ in range(5):
+        whole.advance()
+    first = new_trainer()
+    for _ in range(3):
+        first.advance()
+    second = new_trainer()
+    second.load(first.state())
+    assert second.step == 3
+    for _ in range(2):
+        second.advance()
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, second.model.state_dict()[name]), name
+    for name, value in whole.average.state_dict().items():
+        assert torch.equal(value, second.average.state_dict()[name]), name
+    assert torch.equal(whole.queue.tokens, second.queue.tokens)
+
+
+def test_encoder_stands_still_while_it_is_bypassed():
+    trainer = new_trainer()
+    before = trainer.model.feat_encoding.layers[0].q_proj.weight.clone()
+    trainer.advance()
+    trainer.advance()
+    assert torch.equal(before, trainer.model.feat_encoding.layers[0].q_proj.weight)
+    assert trainer.network().config.attention == "none"
+    trainer.advance()
+    assert not torch.equal(before, trainer.model.feat_encoding.layers[0].q_proj.weight)
+    assert trainer.network().config.attention == "linear"
+
+
+def test_loss_that_is_no_number_stops_the_run():
+    trainer = new_trainer()
+    with torch.no_grad():
+        trainer.model.head.obj_preds[0].bias.fill_(float("nan"))
+    with pytest.raises(Refused, match="step 0"):
+        trainer.advance()
+
+
+def folder_recipe(tmp_path: Path) -> Recipe:
+    folder = make_folder(tmp_path / "pairs")
+    return replace(
+        RECIPE, data=Data(folders=(folder,)), validation=Validation(folder=folder, every=3)
+    )
+
+
+def test_killed_run_ends_with_the_weights_of_an_unbroken_one(tmp_path):
+    recipe = folder_recipe(tmp_path)
+    Run(recipe, tmp_path / "whole").train()
+
+    class Killed(Exception):
+        pass
+
+    def kill(trainer: Trainer) -> None:
+        raise Killed
+
+    broken = Run(replace(recipe, loop=replace(recipe.loop, checkpoint_seconds=0)), tmp_path / "cut")
+    broken._validate = kill  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        broken.train()  # dies at step 3; its last checkpoint is of step 2
+    again = Run(recipe, tmp_path / "cut")
+    again.train()
+    one = load_transvcl(tmp_path / "whole" / "last.safetensors").state_dict()
+    other = load_transvcl(tmp_path / "cut" / "last.safetensors").state_dict()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_run_folder_holds_recipe_log_curves_and_weights(tmp_path):
+    recipe = folder_recipe(tmp_path)
+    recipe = replace(
+        recipe,
+        loop=replace(recipe.loop, steps=40, bypass=40, batch=1),
+        validation=replace(recipe.validation, every=40, pairs=3),
+    )
+    seen = []
+    best = Run(recipe, tmp_path / "run", seen.append).train()
+    assert best.exists()
+    assert read_facts(best)["pairs"] > 0
+    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["loop"]["steps"] == 40
+    rows = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert any("f_score" in row for row in rows)
+    assert any("objectness" in row for row in rows)
+    assert (tmp_path / "run" / "curves.png").stat().st_size > 1000
+    assert seen[-1].step == 40
+
+
+def test_checkpoint_of_another_recipe_is_refused_by_the_field_that_differs(tmp_path):
+    recipe = folder_recipe(tmp_path)
+    Run(recipe, tmp_path / "run").train()
+    other = replace(recipe, loop=replace(recipe.loop, rate=0.5))
+    with pytest.raises(Refused, match=r"loop\.rate"):
+        Run(other, tmp_path / "run").train()

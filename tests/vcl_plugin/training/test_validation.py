@@ -1,0 +1,57 @@
+"""Thresholds and calibration, fitted on answers whose best values are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vcl_plugin.evaluation.metrics import JudgedPair
+from vcl_plugin.localize import calibrate
+from vcl_plugin.training.validation import (
+    above,
+    choose_threshold,
+    expected_calibration_error,
+    fit_calibration,
+)
+
+TRUE, FALSE = (0.0, 0.0, 10.0, 10.0), (50.0, 50.0, 60.0, 60.0)
+
+
+def judged(score: float, is_right: bool, number: int) -> JudgedPair:
+    found = TRUE if is_right else FALSE
+    return JudgedPair(f"q{number}", f"r{number}", [found], [TRUE], [score])
+
+
+def test_threshold_parts_right_from_wrong():
+    pairs = [judged(0.5 + 0.01 * n, True, n) for n in range(10)]
+    pairs += [JudgedPair(f"n{n}", f"m{n}", [FALSE], [], [0.1 + 0.02 * n]) for n in range(10)]
+    threshold, summary = choose_threshold(pairs)
+    assert 0.28 < threshold <= 0.5
+    assert summary.f_score == pytest.approx(1.0, abs=1e-4)
+    assert summary.far == 0
+
+
+def test_above_keeps_boxes_with_their_scores():
+    pair = JudgedPair("q", "r", [TRUE, FALSE], [TRUE], [0.9, 0.2])
+    kept = above(pair, 0.5)
+    assert list(kept.found) == [TRUE]
+    assert list(kept.scores) == [0.9]
+
+
+def test_calibration_makes_scores_mean_what_they_say():
+    draw = np.random.default_rng(0)
+    pairs = []
+    for number in range(3000):
+        score = float(draw.uniform(0.01, 0.6))
+        is_right = draw.random() < calibrate(score, (2.0, 3.0))  # far more often than it says
+        pairs.append(judged(score, bool(is_right), number))
+    slope, offset = fit_calibration(pairs)
+    assert (slope, offset) == pytest.approx((2.0, 3.0), rel=0.15)
+    assert expected_calibration_error(pairs) > 0.3
+    assert expected_calibration_error(pairs, (slope, offset)) < 0.03
+
+
+def test_nothing_to_fit_leaves_scores_alone():
+    assert fit_calibration([]) == (1.0, 0.0)
+    assert fit_calibration([judged(0.4, True, 1)]) == (1.0, 0.0)
+    assert expected_calibration_error([]) == 0
