@@ -13,7 +13,7 @@ import typer
 
 from retrieval import catalogue
 from retrieval.database import transaction
-from retrieval.engine import Message, RetrievalEngine
+from retrieval.engine import INGEST, Message, RetrievalEngine
 from retrieval.errors import BadVideo, Refused
 from retrieval.records import Span
 from retrieval.tasks import send
@@ -136,8 +136,8 @@ def add_reference(
             )
             continue
         rows.append({"id": video_id})
-        send([Message("retrieval.ingest", {"video_id": video_id})])
     ids = [row["id"] for row in rows if row["id"] is not None]
+    send(Message(INGEST, {"video_id": each}) for each in ids)
     if wait:
         _wait_until_ingested(engine, ids, timeout)
     found = iter(_read_rows(engine, ids))
