@@ -19,7 +19,15 @@ from retrieval.arrays import as_descriptors
 from retrieval.plugins import Array
 from retrieval.records import Segment
 from vcl_plugin.align.matches import Map, Matches, find_matches
-from vcl_plugin.align.paths import Path, background, cut_path, make_segment, measure_change
+from vcl_plugin.align.paths import (
+    Path,
+    background,
+    centre_map,
+    cut_path,
+    estimate_speed,
+    make_segment,
+    measure_change,
+)
 from vcl_plugin.boxes import box_areas, intersection_matrix
 
 
@@ -27,6 +35,7 @@ from vcl_plugin.boxes import box_areas, intersection_matrix
 class Aligner(ABC):
     """A localizer that works on the cosine map. A method adds `find_paths` and its parameters.
 
+    Frames that are a little like everything are brought down first, by the share `centring`.
     Frames match when they are more alike than a floor, which lies `deviations` above the map's own
     background, but between `min_similarity` and `sure_similarity`. A segment needs `min_length`
     matched frames and a strength (similarity above the floor, summed) of `min_strength`; it may
@@ -37,17 +46,16 @@ class Aligner(ABC):
 
     name: ClassVar[str]
     GRID: ClassVar[Mapping[str, Sequence[Any]]] = {
-        "deviations": (2.0, 2.5, 3.0, 3.5, 4.0, 5.0),
+        "min_change": (0.2, 0.35, 0.5, 0.75),
+        "deviations": (2.5, 3.0, 3.5, 4.0),
+        "centring": (0.0, 0.5, 1.0),
         "min_similarity": (0.2, 0.3, 0.4, 0.5),
-        "sure_similarity": (0.6, 0.7, 0.8),
-        "min_length": (3, 4, 5, 6, 8),
-        "min_change": (0.0, 0.15, 0.25, 0.35, 0.5),
-        "min_strength": (0.4, 0.8, 1.2, 1.6, 2.4),
-        "reversed_margin": (1.0, 1.25, 1.5, 2.0),
-        "max_overlap": (0.1, 0.3, 0.5),
+        "min_length": (3, 4, 6),
+        "min_strength": (0.4, 0.8, 1.6),
     }
     revision: ClassVar[int] = 2  # raised when the same parameters begin to give other segments
 
+    centring: float = 0.5
     min_similarity: float = 0.3
     sure_similarity: float = 0.7
     deviations: float = 3.0
@@ -55,9 +63,9 @@ class Aligner(ABC):
     min_strength: float = 0.8
     max_gap: int = 10
     max_shift: float = 3.0
-    max_speed: float = 3.0
+    max_speed: float = 2.5
     max_overlap: float = 0.3
-    min_change: float = 0.25
+    min_change: float = 0.35
     still_credit: float = 0.02
     # A still shot matches in both directions; only a clearly stronger path backwards is a reversal.
     reversed_margin: float = 1.25
@@ -83,6 +91,7 @@ class Aligner(ABC):
 
     def localize_map(self, similarity: Map) -> list[Segment]:
         """Segments of both directions, strongest first; the map is never changed."""
+        similarity = centre_map(similarity, self.centring)
         floor = self.floor(similarity)
         matches = find_matches(similarity, floor)
         pieces = self._find_pieces(matches.supported())
@@ -90,7 +99,10 @@ class Aligner(ABC):
         pieces += [
             piece.mirrored(width) for piece in self._find_pieces(matches.mirrored().supported())
         ]
-        return [make_segment(path, similarity) for path in self._choose(pieces, similarity, floor)]
+        return [
+            make_segment(path, similarity, floor)
+            for path in self._choose(pieces, similarity, floor)
+        ]
 
     def _find_pieces(self, matches: Matches) -> list[Path]:
         if len(matches) < self.min_length:
@@ -115,12 +127,13 @@ class Aligner(ABC):
         for piece in pieces:
             strength = float((similarity[piece.rows, piece.columns] - floor).sum())
             seconds = piece.box[2] - piece.box[0]
-            change = measure_change(piece, similarity) + self.still_credit * seconds
+            change = measure_change(piece, similarity, floor) + self.still_credit * seconds
             if (
                 strength >= self.min_strength
                 and change >= self.min_change
                 and piece.seconds >= self.min_length
-                and 1 / self.max_speed <= piece.slope <= self.max_speed
+                and self._is_speed(piece.slope)
+                and self._is_speed(estimate_speed(piece))
             ):
                 margin = 1.0 if piece.is_reversed else self.reversed_margin
                 rated.append((strength * margin, piece))
@@ -130,6 +143,9 @@ class Aligner(ABC):
             if not kept or self._is_apart(piece, kept):
                 kept.append(piece)
         return kept
+
+    def _is_speed(self, speed: float) -> bool:
+        return 1 / self.max_speed <= speed <= self.max_speed
 
     def _is_apart(self, piece: Path, kept: list[Path]) -> bool:
         boxes = [other.box for other in kept]

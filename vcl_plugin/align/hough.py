@@ -48,7 +48,8 @@ class HoughVoting(Aligner):
             on_line = left & (np.abs(offsets[speed] - offset) <= self.tolerance)
             members = np.flatnonzero(on_line)
             members = members[_best_of_each(rows[members], worth[members])]
-            cost = self.skip_cost * np.maximum(np.diff(rows[members], prepend=rows[members][0]), 0)
+            skipped = np.diff(rows[members], prepend=rows[members][0] - 1) - 1
+            cost = self.skip_cost * skipped
             for part in best_runs(worth[members], cost, self.min_strength):
                 paths.append(Path(rows[members[part]], columns[members[part]]))
             left &= ~on_line

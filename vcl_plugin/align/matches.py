@@ -16,6 +16,7 @@ Indices = NDArray[np.intp]
 # Steps (query seconds, reference seconds) from one match of a copy to another near it.
 COMPANIONS = ((1, 1), (1, 2), (2, 1), (2, 2), (1, 3), (3, 1), (2, 3), (3, 2), (3, 3))
 REACH = 3
+TIE = 0.03  # similarities closer than this are a tie
 MOST_IN_A_ROW = 64  # of a still against a still everything matches, and nothing is learnt from it
 
 
@@ -55,10 +56,17 @@ class Matches:
         return self.take(is_supported)
 
     def best(self, count: int) -> Matches:
-        """At most `count` matches a row, the worthiest."""
+        """At most `count` matches a row, the worthiest.
+
+        Near ties go to the diagonal that holds most altogether: the frames of a still are all
+        alike, and rows that choose by chance among them make no path.
+        """
         if len(self) == 0 or self.row_places().max() < count:
             return self
-        order = np.lexsort((-self.worth, self.rows))
+        offsets = self.columns - self.rows + self.shape[0]
+        votes = np.bincount(offsets, self.worth)
+        favour = TIE * (votes / max(votes.max(), 1e-9))[offsets]
+        order = np.lexsort((-(self.worth + favour), self.rows))
         return self.take(np.sort(order[self.row_places() < count]))
 
     def row_places(self) -> Indices:

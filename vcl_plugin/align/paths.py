@@ -6,6 +6,7 @@ Called by `aligner` and by the methods beside it; nothing here knows a method.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -87,6 +88,31 @@ def cut_path(path: Path, max_gap: int, max_shift: float, min_length: int) -> lis
     return [path[start:end] for start, end in pairwise(cuts)]
 
 
+def join_paths(paths: Sequence[Path], max_step: int = 3, max_shift: int = 1) -> list[Path]:
+    """Paths that go on where another ends, at most `max_step` seconds later and `max_shift` off
+    its diagonal, as one.
+
+    >>> rows = np.arange(5)
+    >>> [path.box for path in join_paths([Path(rows + 5, rows + 25), Path(rows, rows + 20)])]
+    [(0.0, 20.0, 10.0, 30.0)]
+    """
+    waiting = sorted(paths, key=lambda path: int(path.rows[0]))
+    joined: list[Path] = []
+    for path in waiting:
+        for place, before in enumerate(joined):
+            run = path.rows[0] - before.rows[-1]
+            rise = path.columns[0] - before.columns[-1]
+            if 1 <= run <= max_step and rise >= 1 and abs(rise - run) <= max_shift:
+                joined[place] = Path(
+                    np.concatenate([before.rows, path.rows]),
+                    np.concatenate([before.columns, path.columns]),
+                )
+                break
+        else:
+            joined.append(path)
+    return joined
+
+
 def best_runs(
     worth: NDArray[np.floating], cost: NDArray[np.floating], min_strength: float
 ) -> list[slice]:
@@ -124,21 +150,25 @@ def estimate_speed(path: Path) -> float:
     return slope if slope > 0 else path.slope
 
 
-def measure_change(path: Path, similarity: Map) -> float:
+def measure_change(path: Path, similarity: Map, floor: float) -> float:
     """How much the picture changes along a path, in whole scenes: 0 for a still, 1 per clean cut.
 
     Where both videos move on, a frame is less like its neighbour's partner than like its own; black
-    frames and title cards match all around, however long they stand.
+    frames and title cards match all around, however long they stand. A change is worth as much as
+    the weaker of the two matches around it, in full from half way between the floor and identity:
+    beside black frames there is always some frame that is a little like another.
     """
     rows, columns = path.rows, path.columns
     own = similarity[rows, columns]
     crossed = similarity[rows[:-1], columns[1:]] + similarity[rows[1:], columns[:-1]]
-    return float((1 - crossed / np.maximum(own[:-1] + own[1:], 1e-6)).sum())
+    weaker = np.minimum(own[:-1], own[1:])
+    trust = np.clip((weaker - floor) / max((1 - floor) / 2, 1e-6), 0, 1)
+    return float((trust * (1 - crossed / np.maximum(own[:-1] + own[1:], 1e-6))).sum())
 
 
-def make_segment(path: Path, similarity: Map) -> Segment:
-    """The path as a record. Its score is the mean similarity over the frames the segment covers,
-    so a path with holes scores lower than one without."""
+def make_segment(path: Path, similarity: Map, floor: float) -> Segment:
+    """The path as a record, its score the mean similarity over the frames that the segment covers,
+    so that one with holes scores lower, and lower too when hardly anything changes along it."""
     q_start, r_start, q_end, r_end = path.box
     values = np.clip(similarity[path.rows, path.columns], 0.0, 1.0)
     # In slow motion one reference frame answers several query frames, and a method that takes each
@@ -147,13 +177,31 @@ def make_segment(path: Path, similarity: Map) -> Segment:
         len(np.unique(path.rows)) / (q_end - q_start),
         len(np.unique(path.columns)) / (r_end - r_start),
     )
+    # A scene that never changes proves the scene, not the copy: two thirds at one change, all at 3.
+    proof = 1 - np.exp(-max(measure_change(path, similarity, floor), 0.0))
     return Segment(
         query=Span(q_start, q_end),
         reference=Span(r_start, r_end),
-        score=float(np.clip(values.mean() * coverage, 0.0, 1.0)),
+        score=float(np.clip(values.mean() * coverage * proof, 0.0, 1.0)),
         is_reversed=path.is_reversed,
         speed=estimate_speed(path),
     )
+
+
+def centre_map(similarity: Map, share: float) -> Map:
+    """The map less a share of each row's and each column's excess over the mean of all cells.
+
+    A frame under a heavy edit, or a plain one, is a little like everything: its whole row is
+    bright, and what counts is where the row is brighter still.
+    """
+    if share == 0:
+        return similarity
+    mean = similarity.mean()
+    rows = similarity.mean(axis=1, keepdims=True) - mean
+    columns = similarity.mean(axis=0, keepdims=True) - mean
+    centred: Map = similarity - share * rows
+    centred -= share * columns
+    return centred
 
 
 def background(similarity: Map, cells: int = 10_000) -> tuple[float, float]:

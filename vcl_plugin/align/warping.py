@@ -13,7 +13,7 @@ import numpy as np
 
 from vcl_plugin.align.aligner import Aligner
 from vcl_plugin.align.matches import Indices, Map, Matches
-from vcl_plugin.align.paths import Path, best_runs
+from vcl_plugin.align.paths import Path, best_runs, join_paths
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,9 @@ class TimeWarping(Aligner):
             paths += found
             explained = np.concatenate([path.rows for path in found])
             matches = matches.take(~np.isin(matches.rows, explained))
-        return paths
+        # Of two copies of the same seconds a warping path may take the head of one and the tail of
+        # the other; the next round takes what is left, and each tail finds its head again here.
+        return join_paths(paths)
 
     def _split(
         self, cells: tuple[Indices, Indices], gain: Map, rows: Indices, columns: Indices

@@ -111,12 +111,13 @@ def test_unrelated_videos_give_nothing(method: Aligner) -> None:
         assert method.localize(query, reference) == []
 
 
-def test_a_still_picture_copied_is_not_called_reversed(method: Aligner) -> None:
-    cells = noise_map(60, 60)
-    cells[20:35, 25:40] = 0.8 + 0.2 * (cells[20:35, 25:40] - 0.1)
+def test_a_still_that_stands_long_is_found_and_not_called_reversed(method: Aligner) -> None:
+    cells = noise_map(160, 180)
+    cells[20:100, 30:110] = 0.99 + 0.1 * (cells[20:100, 30:110] - 0.1)
     segments = method.localize_map(cells)
     assert segments
     assert not segments[0].is_reversed
+    assert segments[0].score < 0.4
 
 
 def test_shared_black_frames_or_a_title_card_are_no_copy(method: Aligner) -> None:

@@ -38,11 +38,19 @@ def test_mirrored_twice_is_the_same() -> None:
 
 
 def test_the_best_of_a_row_are_its_worthiest() -> None:
-    cells = noise_map(6, 40)
+    cells = 0.1 * noise_map(6, 40)
+    cells[:, ::4] += 0.3 + 0.1 * np.arange(10)  # steps larger than a tie
     best = find_matches(cells, -1.0).best(3)
     expected = np.sort(np.argsort(-cells, axis=1)[:, :3], axis=1)
     assert best.columns.reshape(6, 3).tolist() == expected.tolist()
     assert best.row_places().tolist() == [0, 1, 2] * 6
+
+
+def test_rows_of_a_still_agree_on_a_diagonal() -> None:
+    cells = np.zeros((40, 40), np.float32)
+    cells[5:35, 5:35] = 0.9
+    best = find_matches(cells, 0.5).best(1)
+    assert (best.rows == best.columns).all()
 
 
 def test_a_map_of_matches_everywhere_stays_small() -> None:

@@ -10,9 +10,12 @@ from vcl_plugin.align.paths import (
     Path,
     background,
     best_runs,
+    centre_map,
     cut_path,
     estimate_speed,
+    join_paths,
     make_segment,
+    measure_change,
 )
 from vcl_plugin.align.warping import warp
 
@@ -68,8 +71,42 @@ def test_a_path_with_holes_scores_lower() -> None:
     plant(cells, 0, 0, 40, level=0.8)
     full, holed = line(0, 40), line(0, 40)
     holed = Path(np.delete(holed.rows, slice(10, 20)), np.delete(holed.columns, slice(10, 20)))
-    assert make_segment(full, cells).score == pytest.approx(0.8)
-    assert make_segment(holed, cells).score == pytest.approx(0.6)
+    assert make_segment(full, cells, floor=0.3).score == pytest.approx(0.8)
+    assert make_segment(holed, cells, floor=0.3).score == pytest.approx(0.6)
+
+
+def test_a_still_changes_nothing_and_a_cut_changes_the_scene_once() -> None:
+    path = line(0, 10)
+    still = np.full((10, 10), 0.9, np.float32)
+    assert measure_change(path, still, floor=0.5) == pytest.approx(0, abs=1e-6)
+    cut = still.copy()
+    cut[:5, 5:] = cut[5:, :5] = 0
+    assert measure_change(path, cut, floor=0.5) == pytest.approx(1)
+
+
+def test_a_cut_to_a_doubtful_match_changes_little() -> None:
+    cells = np.zeros((10, 10), np.float32)
+    cells[:9, :9] = 1.0
+    cells[9, 9] = 0.52
+    assert measure_change(line(0, 10), cells, floor=0.5) < 0.1
+
+
+def test_centring_brings_down_frames_that_are_like_everything() -> None:
+    cells = noise_map(40, 50)
+    cells[7] += 0.5
+    cells[20, 30] = 0.9
+    centred = centre_map(cells, 1.0)
+    assert centred[7].mean() == pytest.approx(cells.mean(), abs=1e-5)
+    assert centred[20, 30] > 0.85
+    assert centre_map(cells, 0.0) is cells
+
+
+def test_tails_find_their_heads() -> None:
+    rows = np.arange(6)
+    heads = [Path(rows, rows + 10), Path(rows + 40, rows + 10)]
+    tails = [Path(rows + 6, rows + 16), Path(rows + 46, rows + 16), Path(rows + 80, rows + 40)]
+    boxes = [path.box for path in join_paths([*heads, *tails])]
+    assert boxes == [(0, 10, 12, 22), (40, 10, 52, 22), (80, 40, 86, 46)]
 
 
 def test_the_background_of_a_map_ignores_the_copy_on_it() -> None:
