@@ -85,7 +85,7 @@ class Lite0Descriptor:
             weights=_hash_files(backbone, head_path)[:16],
             dimension=DIMENSION,
             fps=SAMPLE_FPS,
-            preprocessing=f"squash{side}-gem{power:g}",
+            preprocessing=f"squash{side}-gem{power:g}-middle",
         )
         cache = Path(cache_dir) if cache_dir is not None else load_settings().home / "cache"
         graph = cache / f"{self.fingerprint.key}.onnx"
