@@ -32,6 +32,7 @@ from vcl_plugin.boxes import Boxes, clamp_boxes, nms, stitch_boxes, tile_starts
 from vcl_plugin.model.checkpoint import fingerprint_weights, load_transvcl, read_facts
 from vcl_plugin.model.device import HalvingBatch, choose_device
 from vcl_plugin.model.frozen import FrozenTransVCL, Match, VideoState
+from vcl_plugin.model.transvcl import TransVCL
 from vcl_plugin.motion import estimate_motion
 
 Detected = tuple[Boxes, NDArray[Any], Boxes]  # boxes, their scores, the tile that saw each
@@ -86,7 +87,8 @@ class Tile:
 class TransVCLLocalizer:
     """Localizer `transvcl`.
 
-    `weights` is our safetensors or the authors' `.pth`; None is the file shipped with the package.
+    `weights` is our safetensors or the authors' `.pth`, or a network in memory (training asks for
+    its score that way; it is copied); None is the file shipped with the package.
     `cascade` "auto" uses the limits that training wrote into the weights file, if any, so it is
     off for the authors' weights; "off" never skips the detector. `has_reversed_pass` also looks at
     the reference backwards: for weights that were not trained on reversed copies.
@@ -96,7 +98,7 @@ class TransVCLLocalizer:
 
     def __init__(
         self,
-        weights: str | Path | None = None,
+        weights: str | Path | TransVCL | None = None,
         device: str = "auto",
         *,
         min_score: float | None = None,
@@ -109,15 +111,8 @@ class TransVCLLocalizer:
     ) -> None:
         if batch_frames < 1:
             raise BadSetting(f"batch_frames is {batch_frames}; it must be positive")
-        path = Path(weights) if weights is not None else SHIPPED_WEIGHTS
-        if weights is None and not path.is_file():
-            raise MissingWeights(
-                f"this installation ships no trained weights ({path.name} is absent); pass "
-                f"weights=PATH, ours or the authors' .pth, or train with `vcl train`"
-            )
         chosen = choose_device(device)
-        model = load_transvcl(path)
-        facts = read_facts(path)
+        model, facts = _open_weights(weights)
         self.options = LocalizerOptions(
             min_score=facts.get("min_score", 0.1) if min_score is None else min_score,
             iou_threshold=iou_threshold,
@@ -274,6 +269,18 @@ def _turn(boxes: Boxes, reference_frames: int) -> Boxes:
     turned = boxes.copy()
     turned[:, 1], turned[:, 3] = reference_frames - boxes[:, 3], reference_frames - boxes[:, 1]
     return turned
+
+
+def _open_weights(weights: str | Path | TransVCL | None) -> tuple[TransVCL, dict[str, Any]]:
+    if isinstance(weights, TransVCL):
+        return weights, {}
+    path = SHIPPED_WEIGHTS if weights is None else Path(weights)
+    if weights is None and not path.is_file():
+        raise MissingWeights(
+            f"this installation ships no trained weights ({path.name} is absent); pass "
+            f"weights=PATH, ours or the authors' .pth, or train with `vcl train`"
+        )
+    return load_transvcl(path), read_facts(path)
 
 
 def _choose_cascade(cascade: Cascade | str, facts: dict[str, Any]) -> Cascade | None:

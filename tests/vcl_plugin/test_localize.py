@@ -322,6 +322,14 @@ def test_training_facts_set_threshold_cascade_and_calibration(tmp_path):
     assert off.fingerprint != TransVCLLocalizer(tmp_path / "w.safetensors").fingerprint
 
 
+def test_a_network_in_training_is_scored_and_trains_on():
+    model = TransVCL(TINY).train()
+    localizer = TransVCLLocalizer(model, "cpu", runtime="torch", min_score=0.9)
+    assert localizer.localize(video(20, 1), video(30, 2)) == []
+    assert model.training
+    assert all(weight.requires_grad for weight in model.parameters())
+
+
 def test_calibration_moves_scores_without_reordering_them():
     scores = [calibrate(score, (0.5, 1.0)) for score in (0.0, 0.1, 0.5, 0.9, 1.0)]
     assert scores == sorted(scores)

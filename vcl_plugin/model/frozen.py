@@ -11,6 +11,7 @@ keys and values with `merge` already applied. A further pair then costs 7 ms ins
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 import torch
@@ -122,7 +123,8 @@ class FrozenTransVCL:
         self, model: TransVCL, device: torch.device | None = None, runtime: str = "auto"
     ) -> None:
         self.device = device or torch.device("cpu")
-        self.model = model.eval().requires_grad_(False).to(self.device)
+        # A copy: freezing must not end the training of the one that was passed.
+        self.model = copy.deepcopy(model).eval().requires_grad_(False).to(self.device)
         self.config = model.config
         self.layers: tuple[FrozenLayer, FrozenLayer] | None = None
         if self.config.attention == "linear":
