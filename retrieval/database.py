@@ -18,16 +18,24 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
-from retrieval.errors import SchemaOutdated, ServiceUnavailable
+from retrieval.errors import BadSetting, SchemaOutdated, ServiceUnavailable
 from retrieval.settings import mask_password
 
 
 @lru_cache(maxsize=4)
 def _engine_of_process(url: str, process: int) -> Engine:
+    try:
+        address = make_url(url)
+    except ArgumentError:
+        raise BadSetting(
+            f"VCL_DATABASE_URL is {mask_password(url)!r}; use postgresql://user:password@host/name"
+        ) from None
     return create_engine(
-        url,
+        # As everybody writes it, without a driver, SQLAlchemy would take one we do not ship.
+        address.set(drivername="postgresql+psycopg2"),
         pool_pre_ping=True,
         pool_size=4,
         max_overflow=4,

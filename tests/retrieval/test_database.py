@@ -14,7 +14,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError
 
 from retrieval.database import check_schema, connect, current_revision, migrate, transaction
-from retrieval.errors import SchemaOutdated, ServiceUnavailable
+from retrieval.errors import BadSetting, SchemaOutdated, ServiceUnavailable
 from retrieval.services import Endpoints
 from tests.conftest import run_sql
 
@@ -109,6 +109,18 @@ def test_a_database_of_a_later_version_is_left_alone(db: Engine, database: str):
     for touch in (lambda: check_schema(db), lambda: migrate(database)):
         with pytest.raises(SchemaOutdated, match="9999, which this version does not know"):
             touch()
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg2"])
+def test_a_url_as_people_write_it_connects(database: str, scheme: str):
+    url = database.replace("postgresql+psycopg2", scheme)
+    check_schema(connect(url))
+    connect(url).dispose()
+
+
+def test_a_url_that_is_none_is_refused_with_how_to_write_it():
+    with pytest.raises(BadSetting, match=r"use postgresql://user:password@host/name"):
+        connect("db.example.org")
 
 
 def test_a_server_that_is_away_is_told_as_a_sentence_without_the_password():
