@@ -91,6 +91,40 @@ class FoldedCSP(nn.Module):
         return left
 
 
+class Doubled(nn.Module):
+    """A 1x1 `Activated` on [above, doubled; beside], without making either.
+
+    Doubling a picture and mixing its channels commute, so `above` is mixed at its own size.
+    """
+
+    def __init__(self, layer: Activated, above: int) -> None:
+        super().__init__()
+        self.of_above = nn.Parameter(layer.weight[:, :above].contiguous(), requires_grad=False)
+        self.of_beside = nn.Parameter(layer.weight[:, above:].contiguous(), requires_grad=False)
+        self.bias = layer.bias
+
+    def forward(self, above: Tensor, beside: Tensor) -> Tensor:
+        doubled = F.interpolate(F.conv2d(above, self.of_above), scale_factor=2.0, mode="nearest")
+        return F.silu(doubled + F.conv2d(beside, self.of_beside, self.bias))
+
+
+class FoldedMerge(nn.Module):
+    """A `CSPLayer` of the way down: reads the coarser scale, doubled, and the one beside it."""
+
+    def __init__(self, layer: CSPLayer, above: int) -> None:
+        super().__init__()
+        folded = FoldedCSP(layer)
+        self.enter, self.around = Doubled(folded.enter, above), Doubled(folded.around, above)
+        self.inner, self.outer, self.leave = folded.inner, folded.outer, folded.leave
+
+    def forward(self, above: Tensor, beside: Tensor) -> Tensor:
+        through = self.enter(above, beside)
+        for inner, outer in zip(self.inner, self.outer, strict=True):
+            through = outer(inner(through))
+        left: Tensor = self.leave(torch.cat([through, self.around(above, beside)], dim=1))
+        return left
+
+
 class FoldedSPP(nn.Module):
     def __init__(self, layer: SPPBottleneck) -> None:
         super().__init__()
@@ -152,7 +186,8 @@ class FoldedPyramid(nn.Module):
         )
         self.to_top, self.to_middle = fold(pyramid.lateral_conv0), fold(pyramid.reduce_conv1)
         self.to_medium, self.to_coarse = fold(pyramid.bu_conv2), fold(pyramid.bu_conv1)
-        self.middle, self.fine = FoldedCSP(pyramid.C3_p4), FoldedCSP(pyramid.C3_p3)
+        self.middle = FoldedMerge(pyramid.C3_p4, above=len(self.to_top.bias))
+        self.fine = FoldedMerge(pyramid.C3_p3, above=len(self.to_middle.bias))
         self.medium, self.coarse = FoldedCSP(pyramid.C3_n3), FoldedCSP(pyramid.C3_n4)
         self.stems = nn.ModuleList(fold(stem) for stem in head.stems)
 
@@ -160,8 +195,8 @@ class FoldedPyramid(nn.Module):
         eight = self.stages[1](self.stages[0](self.stem(picture)))
         sixteen = self.stages[2](eight)
         top = self.to_top(self.stages[3](sixteen))
-        middle = self.to_middle(self.middle(torch.cat([_double(top), sixteen], dim=1)))
-        fine = self.fine(torch.cat([_double(middle), eight], dim=1))
+        middle = self.to_middle(self.middle(top, sixteen))
+        fine = self.fine(middle, eight)
         medium = self.medium(torch.cat([self.to_medium(fine), middle], dim=1))
         coarse = self.coarse(torch.cat([self.to_coarse(medium), top], dim=1))
         return self.stems[0](fine), self.stems[1](medium), self.stems[2](coarse)
@@ -185,7 +220,3 @@ def _fold_any(layer: nn.Module) -> nn.Module:
     if isinstance(layer, CSPLayer):
         return FoldedCSP(layer)
     return FoldedSPP(layer) if isinstance(layer, SPPBottleneck) else fold(layer)
-
-
-def _double(x: Tensor) -> Tensor:
-    return F.interpolate(x, scale_factor=2.0, mode="nearest")

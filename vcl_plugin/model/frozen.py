@@ -52,7 +52,7 @@ class VideoState:
     features: Tensor  # (n, 256) as they came
     x: Tensor  # (1 + n, 256) after the self layer, class token first
     looking: tuple[Tensor, Tensor]  # phi(Q) and the x half of the MLP, for the cross layer
-    summary: Summary | None  # of x, for the cross layer; None where attention is not linear
+    summary: Summary | None  # of x, for the cross layer; None where nobody looks at it
 
     @property
     def frames(self) -> int:
@@ -155,7 +155,9 @@ class FrozenTransVCL:
             return VideoState(features, x, (x, x), None)
         own, other = self.layers
         x = own.update(x, own.look(x), own.sum_up(x))
-        return VideoState(features, x, other.look(x), other.sum_up(x))
+        # A query is a source only once it is updated, unless both sides look at the same time.
+        is_source = side == 1 or self.config.has_symmetric_cross
+        return VideoState(features, x, other.look(x), other.sum_up(x) if is_source else None)
 
     @torch.inference_mode()
     def match(self, query: VideoState, reference: VideoState) -> Match:
@@ -203,10 +205,10 @@ class FrozenTransVCL:
             seen = q if is_symmetric else updated
             return updated[0], other(r, seen, r_mask, q_mask)[0]
         cross = self.layers[1]
-        assert query.summary is not None
         assert reference.summary is not None
         q_new = cross.update(query.x, query.looking, reference.summary)
         source = query.summary if is_symmetric else cross.sum_up(q_new)
+        assert source is not None
         return q_new, cross.update(reference.x, reference.looking, source)
 
     def _similarity(self, q: Tensor, r: Tensor) -> Tensor:
