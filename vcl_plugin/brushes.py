@@ -1,7 +1,7 @@
 """Brushes: noise, colours and small things that painted worlds are made of.
 
 In: a random generator, a size or a place on a canvas. Out: arrays, colours, strokes on the canvas.
-Called by `scenery` only.
+Called by `scenery` and `sprites`.
 """
 
 from __future__ import annotations
@@ -141,3 +141,28 @@ def draw_writing(
             draw.line([(x + dx, y + dy) for dx, dy in corners.tolist()], fill=ink, width=pen)
             x += tall * 0.75
         x += tall * 0.6
+
+
+def draw_planet(rng: Rng, sky: NDArray[np.floating], cx: float, cy: float, radius: float) -> None:
+    """A lit, banded globe, half of them with a ring, painted into its part of the sky."""
+    height, width = sky.shape[:2]
+    left, right = max(0, int(cx - 1.8 * radius)), min(width, int(cx + 1.8 * radius))
+    top, bottom = max(0, int(cy - 1.8 * radius)), min(height, int(cy + 1.8 * radius))
+    part = sky[top:bottom, left:right]
+    ys, xs = np.mgrid[top:bottom, left:right].astype(np.float32)
+    dx, dy = (xs - cx) / radius, (ys - cy) / radius
+    inside = dx**2 + dy**2 < 1
+    tilt = rng.uniform(-0.6, 0.6)
+    clouds = fractal_noise(rng, (right - left, bottom - top), 4)
+    bands = np.sin((dy + tilt * dx) * rng.uniform(4, 14) + 5 * clouds)
+    depth = np.sqrt(np.clip(1 - dx**2 - dy**2, 0, 1))
+    light = np.clip(0.35 + 0.8 * (depth - 0.3 * dx), 0.08, 1.2)[..., None]
+    mix = (bands * 0.5 + 0.5)[..., None]
+    bright, dark = np.array(pick_colour(rng, 0.6, 0.95)), np.array(pick_colour(rng, 0.7, 0.7))
+    part[inside] = ((mix * bright + (1 - mix) * dark) * light)[inside]
+    if rng.random() < 0.5:
+        lean = dy - tilt * dx
+        orbit = np.sqrt(dx**2 + (lean * 3.5) ** 2)
+        ring = (orbit > 1.3) & (orbit < 1.75) & ~(inside & (lean < 0))
+        shine = (0.7 + 0.3 * np.sin(orbit[ring] * 40))[:, None]
+        part[ring] = np.array(pick_colour(rng, 0.4, 0.85)) * shine

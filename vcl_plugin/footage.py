@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from retrieval.records import Segment, Span
-from vcl_plugin.scenery import SCENES, Sprite, paint_sprite
+from vcl_plugin.scenery import SCENES, paint_world
+from vcl_plugin.sprites import Sprite, paint_sprite
 
 Frame = NDArray[np.uint8]
 Size = tuple[int, int]
@@ -151,7 +152,7 @@ def _film_shot(
     """One world, one camera path over it, and sprites that cross the picture on their own ways."""
     width, height = size
     world_size = (round(width * WORLD_SCALE[0]), round(height * WORLD_SCALE[1]))
-    world = Image.fromarray(scene(rng, world_size))
+    world = Image.fromarray(paint_world(rng, scene, world_size))
     camera = _plan_camera(rng, length / fps)
     sprites = [paint_sprite(rng, height) for _ in range(int(rng.integers(1, 4)))]
     for number in range(length):

@@ -1,6 +1,6 @@
-"""Painted worlds and sprites: what the rendered footage is filmed from.
+"""Painted worlds: what the rendered footage is filmed from.
 
-In: a random generator and a size. Out: an RGB picture (`SCENES`), or a cut-out that flies past it.
+In: a random generator and a size. Out: an RGB picture; `SCENES` lists the kinds there are.
 Called by `footage` only, once a shot; each scene looks unlike the others and unlike itself with
 another generator, because a copy detector must tell them apart.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -19,6 +18,7 @@ from vcl_plugin.brushes import (
     Rng,
     Size,
     draw_fish,
+    draw_planet,
     draw_shape,
     draw_tree_or_house,
     draw_writing,
@@ -29,17 +29,6 @@ from vcl_plugin.brushes import (
     shade,
     to_image,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Sprite:
-    """A cut-out and its way: where it starts, picture widths a second, bobs a second."""
-
-    picture: Image.Image
-    x: float
-    y: float
-    pace: float
-    beat: float
 
 
 def paint_landscape(rng: Rng, size: Size) -> Picture:
@@ -318,30 +307,10 @@ def paint_space(rng: Rng, size: Size) -> Picture:
     )
     stars = rng.random((height, width)) > 0.9975
     sky[stars] = 255
-    ys, xs = np.mgrid[0:height, 0:width]
     for number in range(5):
         radius = height * rng.uniform(0.08, 0.3)
         cx, cy = width * (number + rng.uniform(0.1, 0.9)) / 5, height * rng.uniform(0.1, 0.9)
-        dx, dy = (xs - cx) / radius, (ys - cy) / radius
-        inside = dx**2 + dy**2 < 1
-        tilt = rng.uniform(-0.6, 0.6)
-        bands = np.sin((dy + tilt * dx) * rng.uniform(4, 14) + 5 * fractal_noise(rng, size, 4))
-        light = np.clip(
-            0.35 + 0.8 * (np.sqrt(np.clip(1 - dx**2 - dy**2, 0, 1)) - 0.3 * dx), 0.08, 1.2
-        )
-        mix = (bands * 0.5 + 0.5)[..., None]
-        globe = (
-            mix * np.array(pick_colour(rng, 0.6, 0.95))
-            + (1 - mix) * np.array(pick_colour(rng, 0.7, 0.7))
-        ) * light[..., None]
-        sky[inside] = globe[inside]
-        if rng.random() < 0.5:
-            orbit = np.sqrt(dx**2 + ((dy - tilt * dx) * 3.5) ** 2)
-            ring = (orbit > 1.3) & (orbit < 1.75) & ~(inside & (dy - tilt * dx < 0))
-            sky[ring] = (
-                np.array(pick_colour(rng, 0.4, 0.85))
-                * (0.7 + 0.3 * np.sin(orbit[ring] * 40))[:, None]
-            )
+        draw_planet(rng, sky, cx, cy, radius)
     return light_unevenly(rng, to_image(sky))
 
 
@@ -436,25 +405,30 @@ SCENES: tuple[Callable[[Rng, Size], Picture], ...] = (
 )
 
 
-def paint_sprite(rng: Rng, height: int) -> Sprite:
-    """A balloon, a fish or a shape, on its own way across the picture."""
-    side = int(height * rng.uniform(0.16, 0.34))
-    picture = Image.new("RGBA", (side, side), (0, 0, 0, 0))
-    draw = ImageDraw.Draw(picture)
-    kind = int(rng.integers(3))
-    if kind == 0:
-        ink = pick_colour(rng, 0.85, 0.95)
-        draw.line((side / 2, side * 0.5, side / 2, side), fill=(40, 40, 40, 255), width=2)
-        draw.ellipse(
-            (side * 0.18, 0, side * 0.82, side * 0.76), fill=ink, outline=(30, 30, 30), width=2
-        )
-        draw.ellipse((side * 0.3, side * 0.1, side * 0.45, side * 0.3), fill=(255, 255, 255, 200))
-    elif kind == 1:
-        draw_fish(draw, rng, side / 2, side / 2, side * 0.4)
-    else:
-        draw_shape(draw, rng, side / 2, side / 2, side * 0.46, pick_colour(rng, 0.9, 0.95))
-        draw_shape(draw, rng, side / 2, side / 2, side * 0.22, pick_colour(rng, 0.9, 0.4))
-    pace = rng.uniform(0.12, 0.4) * rng.choice([-1, 1])
-    return Sprite(
-        picture, rng.random(), rng.uniform(0.15, 0.85), float(pace), rng.uniform(0.1, 0.5)
-    )
+def paint_world(rng: Rng, scene: Callable[[Rng, Size], Picture], size: Size) -> Picture:
+    """The scene with large pieces of another one let into it.
+
+    Two films then share a kind of scene but hardly ever a pair of kinds, so that footage from two
+    seeds looks like two films and not like two takes of one.
+    """
+    world = Image.fromarray(scene(rng, size))
+    width, height = size
+    for _ in range(2):
+        other = Image.fromarray(SCENES[int(rng.integers(len(SCENES)))](rng, size))
+        mask = Image.new("L", size, 0)
+        shape = ImageDraw.Draw(mask)
+        rim = ImageDraw.Draw(world)
+        ink = pick_colour(rng, 0.6, 0.9)
+        for piece in range(3):
+            x = width * (piece + rng.uniform(0.1, 0.9)) / 3
+            y, reach = height * rng.uniform(0.1, 0.9), height * rng.uniform(0.18, 0.36)
+            corners = int(rng.integers(3, 9))
+            turns = np.sort(rng.uniform(0, 2 * math.pi, corners)) + rng.uniform(0, 1)
+            outline = [
+                (x + 1.3 * reach * math.cos(turn), y + reach * math.sin(turn))
+                for turn in turns.tolist()
+            ]
+            shape.polygon(outline, fill=255)
+            rim.line([*outline, outline[0]], fill=ink, width=9, joint="curve")
+        world.paste(other, (0, 0), mask)
+    return np.asarray(world)
