@@ -222,7 +222,7 @@ def _report(
                 [[row[at] for at in shown] for row in report.rows],
                 title=f"SELECT {', '.join(SHOWN[name])} FROM {name}",
             )
-        claims = list_claims(connection)
+        claims = sorted(list_claims(connection), key=lambda claim: claim["id"])
         print_rows(
             [
                 {

@@ -22,7 +22,7 @@ from vcl_plugin.reports import plain, shown
 
 # A pipe or a file has no width; a table in it should not be squeezed into eighty columns.
 stdout = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
-stderr = Console(stderr=True, highlight=False)
+stderr = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
