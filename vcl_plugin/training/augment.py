@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,6 +128,8 @@ def vary_pair(pair: TrainingPair, choices: Augment, draw: Draw) -> TrainingPair:
         pair = reverse_reference(pair)
     if draw.random() < choices.frame_drop:
         pair = drop_frames(pair, draw)
+    if draw.random() < choices.same_scene:
+        pair = add_same_scenes(pair, draw)
     if draw.random() < choices.swap:
         pair = swap_sides(pair)
     if draw.random() < choices.offset:
@@ -170,6 +173,56 @@ def drop_frames(pair: TrainingPair, draw: Draw, most: float = 0.15) -> TrainingP
         if len(boxes) < len(pair.boxes):  # type: ignore[arg-type]
             return pair  # a copy dropped to nothing would leave its last frame unlabelled
     return replace(pair, query=pair.query[is_kept], boxes=boxes)
+
+
+def add_same_scenes(pair: TrainingPair, draw: Draw) -> TrainingPair:
+    """Scenes that both videos show, in the same order, without one copying the other.
+
+    Two takes of a scene, or an hour of one fixed camera: frames resemble each other across the
+    videos as much as within them, and no moment answers another. On the map that is a block, or
+    stairs of blocks, where a copy is a line. Stretches that hold a copy are left alone.
+    """
+    sides = [pair.query.copy(), pair.reference.copy()]
+    spans = [_free_span(len(each), pair.boxes, side, draw) for side, each in enumerate(sides)]
+    scenes = int(draw.integers(1, 5))
+    if min(end - start for start, end in spans) < 4 * scenes:
+        return pair
+    bases = _unit(draw.standard_normal((scenes, pair.query.shape[1]), np.float32))
+    # Half of the scenes look like something: a frame of one of the videos, elsewhere.
+    for known in np.flatnonzero(draw.random(scenes) < 0.5):
+        side = sides[int(draw.integers(2))]
+        bases[known] = side[int(draw.integers(len(side)))]
+    likeness = np.sqrt(draw.uniform(0.3, 0.97, scenes))  # of each side to the scene
+    for side, (start, end) in zip(sides, spans, strict=True):
+        cuts = np.linspace(start, end, scenes + 1).astype(int)
+        for place, (low, high) in enumerate(pairwise(cuts)):
+            take = _unit(draw.standard_normal((1, side.shape[1]), np.float32))
+            drift = np.cumsum(_noise((high - low, side.shape[1]), 0.15, draw), axis=0)
+            frames = likeness[place] * bases[place] + np.sqrt(1 - likeness[place] ** 2) * take
+            side[low:high] = _unit((frames + draw.uniform(0.1, 1.0) * drift).astype(np.float32))
+    return replace(pair, query=sides[0], reference=sides[1])
+
+
+def _free_span(
+    frames: int, boxes: NDArray[np.float32] | None, side: int, draw: Draw
+) -> tuple[int, int]:
+    """A stretch of one video, at most 60 seconds, that no copy touches; empty when there is none.
+
+    Where boxes are unknown nothing is free: what lies there might be a copy.
+    """
+    if boxes is None:
+        return 0, 0
+    edges = sorted((int(box[side]), int(np.ceil(box[side + 2]))) for box in boxes)
+    gaps, reached = [], 0
+    for low, high in [*edges, (frames, frames)]:
+        gaps.append((reached, low))
+        reached = max(reached, high)
+    start, end = max(gaps, key=lambda gap: gap[1] - gap[0])
+    length = min(end - start, int(draw.integers(5, 61)))
+    if length < 1:
+        return 0, 0
+    start = int(draw.integers(start, end - length + 1))
+    return start, start + length
 
 
 def add_noise(pair: TrainingPair, length: float, draw: Draw) -> TrainingPair:

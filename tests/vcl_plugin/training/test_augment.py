@@ -1,5 +1,6 @@
 """Augmentation: whatever is changed, boxes still frame the copy."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,6 +11,7 @@ from tests.vcl_plugin.training.planted_pairs import plant
 from vcl_plugin.evaluation.composition import MAX_SPEED, Geometry
 from vcl_plugin.training.augment import (
     add_noise,
+    add_same_scenes,
     drop_frames,
     reverse_reference,
     shift_features,
@@ -71,6 +73,25 @@ def test_dropped_frames_close_the_box_up():
     assert width < before.boxes[0, 2] - before.boxes[0, 0]
 
 
+def test_same_scenes_make_blocks_and_leave_the_copy_alone():
+    draw = np.random.default_rng(2)
+    before = plant(3, n=120, m=130)
+    after = add_same_scenes(before, draw)
+    assert not np.array_equal(before.query, after.query)
+    assert agreement(after) > 0.99
+    q0, _, q1, _ = before.boxes[0].astype(int)
+    assert np.array_equal(before.query[q0:q1], after.query[q0:q1])
+    changed = (before.query != after.query).any(axis=1)
+    other = (before.reference != after.reference).any(axis=1)
+    block = after.query[changed] @ after.reference[other].T
+    assert block.mean() > 0.1
+
+
+def test_same_scenes_stay_out_where_boxes_are_unknown():
+    pair = replace(plant(3), boxes=None)
+    assert add_same_scenes(pair, np.random.default_rng(2)) is pair
+
+
 def test_rotation_keeps_every_cosine():
     before = plant(4)
     after = turn_features(before, np.random.default_rng(0))
@@ -89,8 +110,6 @@ def test_offset_lifts_unrelated_cosines_and_noise_lowers_those_of_the_copy():
 
 
 def test_pair_without_boxes_stays_without_them():
-    from dataclasses import replace
-
     pair = replace(plant(6), boxes=None)
     always = Augment(reversal=1, swap=1, frame_drop=1, offset=1, rotation=1)
     assert vary_pair(pair, always, np.random.default_rng(0)).boxes is None
