@@ -33,6 +33,7 @@ task_routes = {
     "retrieval.ingest": {"queue": "ingest"},
     "retrieval.register": {"queue": "ingest"},
     "retrieval.search": {"queue": "search"},
+    "retrieval.rescan": {"queue": "search"},
     "vcl_plugin.localize": {"queue": "localize"},
     "retrieval.sweep": {"queue": "maintenance"},
 }

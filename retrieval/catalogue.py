@@ -1,7 +1,7 @@
 """The catalogue of videos: registered once by content, ready when described, references or not.
 
 In: paths, foreign ids, descriptor files. Out: rows in `videos`, `descriptor_sets`,
-`reference_changes`. Called by the engine and the command line; every function is one step of the
+`index_changes`. Called by the engine and the command line; every function is one step of the
 caller's transaction.
 """
 
@@ -15,6 +15,10 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from retrieval.errors import NotFound
+
+# A video is in one of two collections: what is searched against, and what was searched for.
+REFERENCES = "references"
+UPLOADS = "uploads"
 
 # Writers of the log take this lock, so that its order is the order of their commits and a reader
 # that has seen number n has seen everything before n.
@@ -66,6 +70,13 @@ def register_foreign(
     )
 
 
+def set_uploader(connection: Connection, video_id: str, uploader: str) -> None:
+    connection.execute(
+        text("UPDATE videos SET uploader = :uploader WHERE id = :id"),
+        {"uploader": uploader, "id": video_id},
+    )
+
+
 def refuse_foreign(connection: Connection, video_id: str, code: str, message: str) -> None:
     """Why a registration failed, in the row that its sender reads.
 
@@ -97,7 +108,7 @@ def note_unregistered(connection: Connection, video_ids: Sequence[str]) -> None:
 def record_descriptors(
     connection: Connection, video_id: str, fingerprint: str, path: str, frames: int, dimension: int
 ) -> None:
-    """Where the video's descriptors of that kind lie; if it is a reference, every index hears."""
+    """Where the video's descriptors of that kind lie; every index hears of it."""
     # The row is locked first: whoever makes it a reference at this moment comes before, and is
     # seen here, or after, and sees these descriptors. Either way the change is announced.
     is_reference = connection.execute(
@@ -117,8 +128,8 @@ def record_descriptors(
             "dimension": dimension,
         },
     )
-    if is_reference:
-        _announce(connection, video_id, "add", fingerprint)
+    collection = REFERENCES if is_reference else UPLOADS
+    _announce(connection, video_id, "add", collection, fingerprint)
 
 
 def finish_ingest(connection: Connection, video_id: str, duration: float, holder: str) -> None:
@@ -159,7 +170,8 @@ def make_reference(connection: Connection, video_id: str) -> None:
         {"id": video_id},
     )
     if changed.rowcount:
-        _announce(connection, video_id, "add")
+        _announce(connection, video_id, "remove", UPLOADS)
+        _announce(connection, video_id, "add", REFERENCES)
 
 
 def unmake_reference(connection: Connection, video_id: str) -> None:
@@ -170,7 +182,8 @@ def unmake_reference(connection: Connection, video_id: str) -> None:
     )
     if not changed.rowcount:
         raise NotFound(f"video {video_id!r} is no reference; `vcl reference list` shows them")
-    _announce(connection, video_id, "remove")
+    _announce(connection, video_id, "remove", REFERENCES)
+    _announce(connection, video_id, "add", UPLOADS)
 
 
 def read_video(connection: Connection, video_id: str) -> dict[str, Any]:
@@ -219,7 +232,7 @@ def count_frames(connection: Connection, video_ids: Sequence[str]) -> dict[str, 
 
 @dataclass(frozen=True)
 class Change:
-    """One line of the log: a reference was added (or described anew) or removed."""
+    """One line of the log: a video was added (or described anew) or removed."""
 
     seq: int
     action: str
@@ -228,33 +241,45 @@ class Change:
     stamp: str  # when it was written; with `seq`, it tells this log from any other
 
 
-def read_changes(connection: Connection, fingerprint: str, since: int) -> list[Change]:
-    """The log from a number on, that one included, oldest first."""
+def read_changes(
+    connection: Connection, collection: str, fingerprint: str, since: int
+) -> list[Change]:
+    """A collection's log from a number on, that one included, oldest first."""
     rows = connection.execute(
         text("""
         SELECT changes.seq, changes.action, changes.video_id, sets.path,
                extract(epoch FROM changes.created_at)::text AS stamp
-        FROM reference_changes AS changes
+        FROM index_changes AS changes
         LEFT JOIN descriptor_sets AS sets
                ON sets.video_id = changes.video_id AND sets.fingerprint = changes.fingerprint
-        WHERE changes.fingerprint = :fingerprint AND changes.seq >= :since
+        WHERE changes.collection = :collection AND changes.fingerprint = :fingerprint
+          AND changes.seq >= :since
         ORDER BY changes.seq"""),
-        {"fingerprint": fingerprint, "since": since},
+        {"collection": collection, "fingerprint": fingerprint, "since": since},
     )
     return [Change(*row) for row in rows]
 
 
 def _announce(
-    connection: Connection, video_id: str, action: str, fingerprint: str | None = None
+    connection: Connection,
+    video_id: str,
+    action: str,
+    collection: str,
+    fingerprint: str | None = None,
 ) -> None:
     """Write a line of the log for each kind of descriptors the video has, or for one kind."""
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _CHANGE_LOCK})
     connection.execute(
         text("""
-        INSERT INTO reference_changes (video_id, fingerprint, action, created_at)
-        SELECT video_id, fingerprint, :action, clock_timestamp() FROM descriptor_sets
+        INSERT INTO index_changes (video_id, fingerprint, collection, action, created_at)
+        SELECT video_id, fingerprint, :collection, :action, clock_timestamp() FROM descriptor_sets
         WHERE video_id = :video
           AND (CAST(:fingerprint AS text) IS NULL OR fingerprint = :fingerprint)
         ORDER BY fingerprint"""),
-        {"video": video_id, "action": action, "fingerprint": fingerprint},
+        {
+            "video": video_id,
+            "action": action,
+            "collection": collection,
+            "fingerprint": fingerprint,
+        },
     )

@@ -25,12 +25,13 @@ from retrieval.descriptors import Descriptor, flag_low_information, load_descrip
 from retrieval.errors import (
     BadDescriptors,
     BadVideo,
-    NotFound,
     RetrievalError,
     ServiceUnavailable,
 )
-from retrieval.index import ReferenceIndex
+from retrieval.index import VideoIndex
 from retrieval.plugins import Localizer, Pooler, load_localizer, load_pooler
+from retrieval.records import Pair
+from retrieval.replica import Replica
 from retrieval.settings import Settings
 from retrieval.store import Store, StoredDescriptors
 from retrieval.video import hash_file, read_frames
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 
 INGEST = "retrieval.ingest"
 SEARCH = "retrieval.search"
+RESCAN = "retrieval.rescan"
 LOCALIZE = "vcl_plugin.localize"
 # References of one message: small enough that two workers share a search, large enough that a
 # query is read once for many.
@@ -60,7 +62,6 @@ class RetrievalEngine:
         self.settings = settings
         self.database = database
         self.store = Store(settings.store_dir)
-        self.unreadable: dict[str, str] = {}  # references left out of the index, and their files
 
     @cached_property
     def descriptor(self) -> Descriptor:
@@ -75,16 +76,30 @@ class RetrievalEngine:
         return load_localizer(self.settings.localizer, weights=self.settings.weights or None)
 
     @cached_property
-    def index(self) -> ReferenceIndex:
-        return ReferenceIndex.load(self.settings.index_dir, self.index_key)
+    def references(self) -> Replica:
+        return self._replica(catalogue.REFERENCES)
+
+    @cached_property
+    def uploads(self) -> Replica:
+        return self._replica(catalogue.UPLOADS)
 
     @property
     def index_key(self) -> str:
-        return f"{self.descriptor.fingerprint.key}.{self.pooler.fingerprint}"
+        return self.references.key
 
     @property
     def method(self) -> searches.Method:
         return searches.Method(self.localizer.fingerprint, self.descriptor.fingerprint.key)
+
+    def _replica(self, collection: str) -> Replica:
+        return Replica(
+            collection,
+            self.descriptor.fingerprint.key,
+            self.pooler,
+            self.database,
+            self.store,
+            self.settings.index_dir,
+        )
 
     def load(self) -> None:
         """Load what the first task would otherwise wait for."""
@@ -151,56 +166,50 @@ class RetrievalEngine:
                 self._give_back("searches", search_id, holder, error)
                 return []
 
-    def refresh_index(self) -> ReferenceIndex:
-        """Replay what changed since the last look, so that a new reference is found at once.
+    def refresh_index(self) -> VideoIndex:
+        return self.references.refresh()
 
-        A reference whose descriptors cannot be read is left out, not in the way of all others;
-        every refresh tries it again.
+    def build_index(self) -> VideoIndex:
+        """Make both indexes anew from the store; returns that of the references."""
+        self.uploads.build()
+        return self.references.build()
+
+    def welcome(self, reference_id: str) -> list[Message]:
+        """What a new reference sets off: a search of it against all others, whose owners should
+        know of footage they share, and a look into old uploads if that is set.
         """
         with transaction(self.database) as connection:
-            changes = catalogue.read_changes(
-                connection, self.descriptor.fingerprint.key, since=self.index.seq
-            )
-        if self.index.seq:
-            seen = (self.index.seq, self.index.stamp)
-            if not changes or (changes[0].seq, changes[0].stamp) != seen:
-                log.warning("the index in %s is of another database", self.settings.index_dir)
-                self.index, self.unreadable = ReferenceIndex(self.index_key), {}
-                return self.refresh_index()
-            del changes[0]
-        pending = {**self.unreadable}
-        for change in changes:
-            pending.pop(change.video_id, None)
-            self.index.remove(change.video_id)
-            if change.action == "add" and change.path is not None:
-                pending[change.video_id] = change.path
-        self.unreadable = {}
-        for video_id, path in pending.items():
-            try:
-                stored = self.store.read(path)
-            except RetrievalError as error:
-                log.error("reference %s is left out of the index: %s", video_id, error)
-                self.unreadable[video_id] = path
-                continue
-            self.index.add(video_id, self.pooler.pool(stored.descriptors, stored.low_information))
-        if changes:
-            self.index.seq, self.index.stamp = changes[-1].seq, changes[-1].stamp
-        return self.index
+            if searches.was_searched(connection, reference_id):
+                return []
+            search_id = searches.create_search(connection, reference_id)
+        messages = [Message(SEARCH, {"search_id": search_id})]
+        if self.settings.rescan_new:
+            messages.append(Message(RESCAN, {"reference_id": reference_id}))
+        return messages
 
-    def build_index(self) -> ReferenceIndex:
-        """Forget the index and make it anew from the store; save it as the base of all others."""
-        self.index, self.unreadable = ReferenceIndex(self.index_key), {}
-        self.refresh_index()
-        if self.unreadable:
-            # Whoever starts from a saved index does not look back, so it must be whole.
-            first, path = next(iter(self.unreadable.items()))
-            raise NotFound(
-                f"{len(self.unreadable)} references cannot be read, the first is {first} at "
-                f"{path}; bring the files back, add those videos again, or take them out with "
-                "`vcl reference remove`"
-            )
-        self.index.save(self.settings.index_dir)
-        return self.index
+    def rescan(self, reference_id: str) -> list[Message]:
+        """Look for a reference in the uploads that were searched before; nothing is decoded again.
+
+        Each upload that comes near gets a search of its own, with this one pair.
+        """
+        stored = self.read_descriptors(reference_id)
+        pooled = self.pooler.pool(stored.descriptors, stored.low_information)
+        near = propose_pairs(
+            self.uploads.refresh(),
+            reference_id,
+            pooled,
+            self.settings.top_k,
+            self.settings.min_candidate_score,
+        )
+        messages: list[Message] = []
+        for found in near:
+            upload_id = found.reference_id
+            pair = Pair(upload_id, reference_id, rank=1, score=found.score)
+            with transaction(self.database) as connection:
+                search_id = searches.create_search(connection, upload_id)
+                waiting = searches.open_pairs(connection, search_id, [pair], self.method)
+            messages += self.batches(search_id, upload_id, waiting)
+        return messages
 
     def batches(self, search_id: str, query_id: str, reference_ids: Sequence[str]) -> list[Message]:
         """Localize messages, small enough that several workers share a search."""
@@ -261,11 +270,12 @@ class RetrievalEngine:
                 "query_is_reference",
                 f"{query['title']!r} is itself a reference; it was compared with the others",
             )
-        if self.unreadable:
+        left_out = self.references.unreadable
+        if left_out:
             yield (
                 "references_unreadable",
-                f"{len(self.unreadable)} references were left out because the worker cannot read "
-                f"their descriptors, the first is {next(iter(self.unreadable))}; see its log",
+                f"{len(left_out)} references were left out because the worker cannot read their "
+                f"descriptors, the first is {next(iter(left_out))}; see its log",
             )
 
     def _is_described(self, connection: Connection, video_id: str) -> bool:

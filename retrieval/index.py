@@ -1,8 +1,8 @@
-"""The FAISS index of all references: a base file, changes since, and what was removed.
+"""A FAISS index of videos: a base file, changes since, and what was removed.
 
-In: pooled vectors of reference videos. Out: the nearest of them to a query's vectors.
-Called by the engine, which replays `reference_changes` into it. The index is a cache: everything
-in it can be rebuilt from the store, and its file is only ever replaced whole.
+In: pooled vectors of videos. Out: the nearest of them to a query's vectors.
+Called by the replica, which replays `index_changes` into it. The index is a cache: everything in
+it can be rebuilt from the store, and its file is only ever replaced whole.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Hits:
     videos: list[str]
 
 
-class ReferenceIndex:
+class VideoIndex:
     """Exact inner-product search over a memory-mapped base and a delta in memory."""
 
     def __init__(self, key: str, dimension: int = 256) -> None:
@@ -162,7 +162,7 @@ class ReferenceIndex:
         return snapshot
 
     @classmethod
-    def load(cls, folder: Path, key: str, dimension: int = 256) -> ReferenceIndex:
+    def load(cls, folder: Path, key: str, dimension: int = 256) -> VideoIndex:
         """The current snapshot, memory-mapped, or an empty index where there is none.
 
         A snapshot that cannot be read is no loss: an empty index replays the log from its start.
@@ -180,7 +180,7 @@ class ReferenceIndex:
         return cls(key, dimension)
 
     @classmethod
-    def _open(cls, snapshot: Path, key: str, dimension: int) -> ReferenceIndex:
+    def _open(cls, snapshot: Path, key: str, dimension: int) -> VideoIndex:
         facts = json.loads((snapshot / "facts.json").read_text(encoding="utf-8"))
         flags = faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY
         base = faiss.read_index(str(snapshot / "vectors.faiss"), flags)

@@ -57,6 +57,13 @@ def create_search(connection: Connection, query_id: str, search_id: str | None =
     return new_id
 
 
+def was_searched(connection: Connection, query_id: str) -> bool:
+    found = connection.execute(
+        text("SELECT EXISTS (SELECT 1 FROM searches WHERE query_id = :query)"), {"query": query_id}
+    )
+    return bool(found.scalar_one())
+
+
 def open_pairs(
     connection: Connection, search_id: str, pairs: Sequence[Pair], method: Method
 ) -> list[str]:

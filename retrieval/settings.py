@@ -41,6 +41,7 @@ class Settings:
     )
     top_k: int = _setting(20, "candidate references compared per query", 1, 10_000)
     min_candidate_score: float = _setting(0.0, "candidates below this score are left out", -1, 1)
+    rescan_new: bool = _setting(False, "search old uploads for every new reference")
     decode_timeout: float = _setting(600.0, "seconds after which decoding one video is given up", 1)
     max_frames: int = _setting(36_000, "frames kept of one video (10 hours at one a second)", 1)
     batch_frames: int = _setting(20_000, "reference frames localized in one batch", 1)
@@ -125,6 +126,10 @@ def _parse(key: str, text: str, default: Any) -> Any:
     kind = type(default)
     if isinstance(default, Path) or kind is str:
         return Path(text) if isinstance(default, Path) else text
+    if kind is bool:
+        if text.lower() not in ("0", "1", "false", "true", "no", "yes"):
+            raise BadSetting(f"{key} is {text!r}; it must be yes or no")
+        return text.lower() in ("1", "true", "yes")
     try:
         return kind(text)
     except ValueError:

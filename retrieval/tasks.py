@@ -21,7 +21,7 @@ from redis.exceptions import RedisError
 
 from retrieval import catalogue, searches
 from retrieval.database import check_schema, connect, transaction
-from retrieval.engine import INGEST, SEARCH, Message, RetrievalEngine
+from retrieval.engine import INGEST, RESCAN, SEARCH, Message, RetrievalEngine
 from retrieval.errors import FingerprintMismatch, NotFound, RetrievalError, ServiceUnavailable
 from retrieval.services import ensure_services
 from retrieval.settings import load_settings
@@ -75,11 +75,16 @@ def send(messages: Iterable[Message]) -> None:
             mark_unsent(connection, pending)
 
 
-def enqueue_search(path: str | Path, title: str | None = None) -> str:
-    """Register a query video and ask for its search; returns the search's id at once."""
+def enqueue_search(path: str | Path, title: str | None = None, uploader: str | None = None) -> str:
+    """Register a query video and ask for its search; returns the search's id at once.
+
+    `uploader` is who uploaded it, in whatever words the caller's system has; allow-lists name it.
+    """
     engine = process_engine()
     query_id = engine.register(Path(path), title)
     with transaction(engine.database) as connection:
+        if uploader is not None:
+            catalogue.set_uploader(connection, query_id, uploader)
         search_id = searches.create_search(connection, query_id)
     send([Message(SEARCH, {"search_id": search_id})])
     return search_id
@@ -87,9 +92,12 @@ def enqueue_search(path: str | Path, title: str | None = None) -> str:
 
 @app.task(name=INGEST, **PATIENT)
 def ingest(video_id: str) -> None:
-    """Decode and describe a registered video."""
-    video = process_engine().ingest(video_id, wait=False)
+    """Decode and describe a registered video; a new reference is compared with the others."""
+    engine = process_engine()
+    video = engine.ingest(video_id, wait=False)
     log.info("ingest video=%s status=%s reason=%s", video_id, video["status"], video["reason"])
+    if video["is_reference"] and video["status"] == "ready":
+        send(engine.welcome(video_id))
 
 
 @app.task(name=SEARCH, **PATIENT)
@@ -97,6 +105,14 @@ def search(search_id: str) -> None:
     """Plan a search: describe its query, find candidates, send them to be localized."""
     messages = process_engine().plan(search_id)
     log.info("search search=%s messages=%d", search_id, len(messages))
+    send(messages)
+
+
+@app.task(name=RESCAN, **PATIENT)
+def rescan(reference_id: str) -> None:
+    """Look for a reference in the uploads that were searched before."""
+    messages = process_engine().rescan(reference_id)
+    log.info("rescan reference=%s messages=%d", reference_id, len(messages))
     send(messages)
 
 

@@ -1,4 +1,4 @@
-"""The engine's tables: videos, descriptor sets, reference changes, searches, pairs."""
+"""The engine's tables: videos, descriptor sets, index changes, searches, pairs."""
 
 from alembic import op
 
@@ -42,14 +42,15 @@ def upgrade() -> None:
     );
 
     -- The log that every index replays: its order is the order of commits.
-    CREATE TABLE reference_changes (
+    CREATE TABLE index_changes (
         seq           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         video_id      text NOT NULL,
         fingerprint   text NOT NULL,
+        collection    text NOT NULL CHECK (collection IN ('references', 'uploads')),
         action        text NOT NULL CHECK (action IN ('add', 'remove')),
         created_at    timestamptz NOT NULL DEFAULT now()
     );
-    CREATE INDEX reference_changes_by_fingerprint ON reference_changes (fingerprint, seq);
+    CREATE INDEX index_changes_in_order ON index_changes (collection, fingerprint, seq);
 
     CREATE TABLE searches (
         id            text PRIMARY KEY CHECK (id <> ''),
@@ -110,5 +111,5 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.execute("""
-    DROP TABLE search_pairs, pairs, searches, reference_changes, descriptor_sets, videos;
+    DROP TABLE search_pairs, pairs, searches, index_changes, descriptor_sets, videos;
     """)

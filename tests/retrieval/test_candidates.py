@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrieval.candidates import DEPTH, propose_pairs
-from retrieval.index import ReferenceIndex
+from retrieval.index import VideoIndex
 from retrieval.plugins import Pooled
 from retrieval.pooling import MeanPooler
 from tests.retrieval.test_index import DIMENSION, pooled
@@ -19,7 +19,7 @@ from tests.retrieval.test_store import unit_rows
 def test_candidates_are_the_best_references_by_their_best_vector(
     count: int, top_k: int, min_score: float, is_reference: bool
 ):
-    index = ReferenceIndex("key", DIMENSION)
+    index = VideoIndex("key", DIMENSION)
     query = pooled(77, 3)
     truth = {}
     for number in range(count):
@@ -39,7 +39,7 @@ def test_candidates_are_the_best_references_by_their_best_vector(
 
 
 def test_references_of_equal_score_are_ordered_by_name():
-    index = ReferenceIndex("key", DIMENSION)
+    index = VideoIndex("key", DIMENSION)
     for name in ("c", "a", "b"):
         index.add(name, pooled(1))
     names = [pair.reference_id for pair in propose_pairs(index, "q", pooled(1), 3)]
@@ -47,7 +47,7 @@ def test_references_of_equal_score_are_ordered_by_name():
 
 
 def test_a_long_reference_does_not_crowd_out_the_others():
-    index = ReferenceIndex("key", DIMENSION)
+    index = VideoIndex("key", DIMENSION)
     query = pooled(1, 1)
     near = np.repeat(query.vectors, 40 * DEPTH, axis=0)
     index.add("long", Pooled(near, np.zeros((len(near), 2), np.float32)))
@@ -59,7 +59,7 @@ def test_a_long_reference_does_not_crowd_out_the_others():
 
 
 def test_a_query_that_is_a_reference_with_many_windows_still_finds_the_others():
-    index = ReferenceIndex("key", DIMENSION)
+    index = VideoIndex("key", DIMENSION)
     query = pooled(1, 1)
     own = np.repeat(query.vectors, 40 * DEPTH, axis=0)
     index.add("q", Pooled(own, np.zeros((len(own), 2), np.float32)))
@@ -70,7 +70,7 @@ def test_a_query_that_is_a_reference_with_many_windows_still_finds_the_others():
 
 def test_a_short_copy_in_a_long_reference_is_found_through_its_window():
     pooler = MeanPooler()
-    index = ReferenceIndex("key")
+    index = VideoIndex("key")
     copied = unit_rows(10, seed=1)
     long = unit_rows(600, seed=2)
     long[300:310] = copied

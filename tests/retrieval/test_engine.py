@@ -279,7 +279,7 @@ def test_an_index_of_another_database_is_made_anew(engine: RetrievalEngine, db: 
         plant_reference(engine, name, unit_rows(9))
     engine.build_index()
     with transaction(db) as connection:
-        connection.execute(text("TRUNCATE videos, reference_changes RESTART IDENTITY CASCADE"))
+        connection.execute(text("TRUNCATE videos, index_changes RESTART IDENTITY CASCADE"))
     later = make_engine(db, engine.settings.home)
     assert len(later.refresh_index()) == 0
     for name in ("x", "y", "z"):

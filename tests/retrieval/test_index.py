@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrieval.errors import FingerprintMismatch
-from retrieval.index import ReferenceIndex, current_snapshot
+from retrieval.index import VideoIndex, current_snapshot
 from retrieval.plugins import Pooled
 
 DIMENSION = 16
@@ -28,15 +28,15 @@ def pooled(seed: int, count: int = 3, dimension: int = DIMENSION) -> Pooled:
     return Pooled(rows.astype(np.float32), spans.astype(np.float32))
 
 
-def filled(*names: str) -> ReferenceIndex:
-    index = ReferenceIndex("lite0.mean", DIMENSION)
+def filled(*names: str) -> VideoIndex:
+    index = VideoIndex("lite0.mean", DIMENSION)
     for seed, name in enumerate(names):
         index.add(name, pooled(seed))
     return index
 
 
 def check_against_brute_force(
-    index: ReferenceIndex, truth: dict[str, Pooled], k: int, without: str | None = None
+    index: VideoIndex, truth: dict[str, Pooled], k: int, without: str | None = None
 ) -> None:
     queries = pooled(99, 4).vectors
     hits = index.search(queries, k, without)
@@ -78,7 +78,7 @@ changes = st.lists(
 @settings(max_examples=60, deadline=None)
 def test_any_history_of_changes_answers_like_brute_force(tmp_path_factory, steps, k, without):
     folder = tmp_path_factory.mktemp("index")
-    index, truth = ReferenceIndex("key", DIMENSION), {}
+    index, truth = VideoIndex("key", DIMENSION), {}
     for action, video, seed, count in steps:
         if action == "add":
             truth[video] = pooled(seed, count)
@@ -88,7 +88,7 @@ def test_any_history_of_changes_answers_like_brute_force(tmp_path_factory, steps
             index.remove(video)
         else:
             index.save(folder)
-            index = ReferenceIndex.load(folder, "key", DIMENSION)
+            index = VideoIndex.load(folder, "key", DIMENSION)
     assert len(index) == len(truth)
     assert index.vectors == sum(len(each.vectors) for each in truth.values())
     assert all(video in index for video in truth)
@@ -97,7 +97,7 @@ def test_any_history_of_changes_answers_like_brute_force(tmp_path_factory, steps
 
 
 def test_an_empty_index_finds_nothing():
-    hits = ReferenceIndex("key", DIMENSION).search(pooled(1).vectors, 5)
+    hits = VideoIndex("key", DIMENSION).search(pooled(1).vectors, 5)
     assert hits.numbers.shape == (3, 0)
     assert hits.spans.shape == (3, 0, 2)
 
@@ -121,7 +121,7 @@ def test_a_snapshot_is_swapped_whole_and_the_old_one_is_cleaned_away(tmp_path: P
     index = filled("a", "b")
     index.seq, index.stamp = 7, "then"
     first = index.save(tmp_path)
-    reader = ReferenceIndex.load(tmp_path, "lite0.mean", DIMENSION)
+    reader = VideoIndex.load(tmp_path, "lite0.mean", DIMENSION)
     index.remove("a")
     second = index.save(tmp_path)
     assert current_snapshot(tmp_path, "lite0.mean") == second
@@ -129,7 +129,7 @@ def test_a_snapshot_is_swapped_whole_and_the_old_one_is_cleaned_away(tmp_path: P
     assert (reader.seq, reader.stamp) == (7, "then")
     # Who mapped the old file goes on reading it.
     check_against_brute_force(reader, {"a": pooled(0), "b": pooled(1)}, 10)
-    loaded = ReferenceIndex.load(tmp_path, "lite0.mean", DIMENSION)
+    loaded = VideoIndex.load(tmp_path, "lite0.mean", DIMENSION)
     check_against_brute_force(loaded, {"b": pooled(1)}, 10)
 
 
@@ -137,18 +137,18 @@ def test_saving_twice_in_one_process_keeps_a_whole_snapshot(tmp_path: Path):
     index = filled("a")
     index.save(tmp_path)
     index.save(tmp_path)
-    assert len(ReferenceIndex.load(tmp_path, "lite0.mean", DIMENSION)) == 1
+    assert len(VideoIndex.load(tmp_path, "lite0.mean", DIMENSION)) == 1
     assert len([each for each in tmp_path.iterdir() if each.is_dir()]) == 1
 
 
 def test_indexes_of_two_kinds_live_side_by_side(tmp_path: Path):
     filled("a").save(tmp_path)
-    other = ReferenceIndex("isc.mean", DIMENSION)
+    other = VideoIndex("isc.mean", DIMENSION)
     other.add("x", pooled(5))
     other.save(tmp_path)
-    assert "a" in ReferenceIndex.load(tmp_path, "lite0.mean", DIMENSION)
-    assert "x" in ReferenceIndex.load(tmp_path, "isc.mean", DIMENSION)
-    assert len(ReferenceIndex.load(tmp_path, "sscd.mean", DIMENSION)) == 0
+    assert "a" in VideoIndex.load(tmp_path, "lite0.mean", DIMENSION)
+    assert "x" in VideoIndex.load(tmp_path, "isc.mean", DIMENSION)
+    assert len(VideoIndex.load(tmp_path, "sscd.mean", DIMENSION)) == 0
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_snapshot_that_cannot_be_read_is_an_empty_index_to_be_replayed(
     else:
         whole = path.read_bytes()
         path.write_bytes({"empty": b"", "noise": b"\x00{]" * 40, "short": whole[:-9]}[damage])
-    loaded = ReferenceIndex.load(tmp_path, "lite0.mean", DIMENSION)
+    loaded = VideoIndex.load(tmp_path, "lite0.mean", DIMENSION)
     assert (len(loaded), loaded.seq) == (0, 0)
 
 
@@ -175,8 +175,8 @@ def test_parts_that_do_not_belong_together_are_not_loaded(tmp_path: Path):
     snapshot = filled("a").save(tmp_path)
     facts = json.loads((snapshot / "facts.json").read_text())
     (snapshot / "facts.json").write_text(json.dumps(facts | {"key": "another"}))
-    assert len(ReferenceIndex.load(tmp_path, "lite0.mean", DIMENSION)) == 0
-    assert len(ReferenceIndex.load(tmp_path, "lite0.mean", DIMENSION * 2)) == 0
+    assert len(VideoIndex.load(tmp_path, "lite0.mean", DIMENSION)) == 0
+    assert len(VideoIndex.load(tmp_path, "lite0.mean", DIMENSION * 2)) == 0
 
 
 def test_two_processes_that_save_at_once_leave_a_whole_snapshot(tmp_path: Path):
@@ -190,4 +190,4 @@ def test_two_processes_that_save_at_once_leave_a_whole_snapshot(tmp_path: Path):
         subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=root) for _ in range(2)
     ]
     assert [child.wait() for child in children] == [0, 0]
-    assert len(ReferenceIndex.load(tmp_path, "lite0.mean", DIMENSION)) == 2
+    assert len(VideoIndex.load(tmp_path, "lite0.mean", DIMENSION)) == 2

@@ -7,7 +7,20 @@ import sys
 import typer
 
 from retrieval.errors import RetrievalError
-from vcl_plugin.cli import catalogue, claims, index, policy, report, search, services, worker
+from vcl_plugin.cli import (
+    benchmark,
+    catalogue,
+    claims,
+    evaluate,
+    index,
+    policy,
+    report,
+    search,
+    services,
+    show,
+    train,
+    worker,
+)
 from vcl_plugin.cli.output import complain
 
 app = typer.Typer(
@@ -28,7 +41,11 @@ app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options"
 )
 app.command()(worker.worker)
 app.command()(search.search)
+app.command()(search.rescan)
 app.command()(search.localize)
+app.command()(show.show)
+app.command()(evaluate.evaluate)
+app.command()(train.train)
 app.command()(report.report)
 app.command()(report.demo)
 app.add_typer(catalogue.asset, name="asset")
@@ -36,6 +53,8 @@ app.add_typer(catalogue.reference, name="reference")
 app.add_typer(index.app, name="index")
 app.add_typer(claims.app, name="claims")
 app.add_typer(policy.app, name="policy")
+app.add_typer(benchmark.app, name="benchmark")
+app.add_typer(train.dataset, name="dataset")
 
 
 def main() -> None:

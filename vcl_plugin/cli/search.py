@@ -18,7 +18,7 @@ from retrieval.plugins import Array, load_localizer
 from retrieval.searches import read_quarantined, read_search, wait_for_search
 from retrieval.settings import Settings, load_settings
 from retrieval.store import read_descriptors
-from retrieval.tasks import enqueue_search
+from retrieval.tasks import enqueue_search, send
 from vcl_plugin.claims import list_claims
 from vcl_plugin.cli.output import print_json, print_rows, progress, stderr, stdout
 from vcl_plugin.cli.services import AsJson
@@ -34,12 +34,15 @@ def search(
     timeout: Annotated[
         float | None, typer.Option(help="Give up waiting after so many seconds.")
     ] = None,
+    uploader: Annotated[
+        str | None, typer.Option(help="Who uploaded it; allow-lists may name them.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Search a video against all references; workers do it (see `vcl worker`)."""
     engine = open_engine()
     try:
-        search_id = enqueue_search(video)
+        search_id = enqueue_search(video, uploader=uploader)
     except BadVideo as error:
         if as_json:  # what a program reads has one shape, whenever the file was found out
             print_json({"search_id": None, "status": "failed", **_reason(error)})
@@ -88,6 +91,23 @@ def _wait(engine: RetrievalEngine, search_id: str, timeout: float | None) -> dic
 
 def _reason(error: RetrievalError) -> dict[str, str]:
     return {"reason": error.code, "message": str(error)}
+
+
+def rescan(
+    reference: Annotated[str, typer.Argument(help="The reference's id, see `vcl reference list`.")],
+    as_json: AsJson = False,
+) -> None:
+    """Look for a reference in all uploads of the past; nothing is decoded again."""
+    engine = open_engine()
+    messages = engine.rescan(reference)
+    send(messages)
+    uploads = [message.arguments["query_id"] for message in messages]
+    if as_json:
+        print_json({"reference_id": reference, "uploads": uploads})
+    elif uploads:
+        stdout.print(f"{len(uploads)} uploads are compared with {reference}", markup=False)
+    else:
+        stderr.print(f"no upload that was not yet compared comes near {reference}", markup=False)
 
 
 def localize(
