@@ -27,6 +27,7 @@ from vcl_plugin.align.paths import (
     estimate_speed,
     make_segment,
     measure_change,
+    trim_path,
 )
 from vcl_plugin.boxes import box_areas, intersection_matrix
 
@@ -38,15 +39,18 @@ class Aligner(ABC):
     Frames that are a little like everything are brought down first, by the share `centring`.
     Frames match when they are more alike than a floor, which lies `deviations` above the map's own
     background, but between `min_similarity` and `sure_similarity`. A segment needs `min_length`
-    matched frames and a strength (similarity above the floor, summed) of `min_strength`; it may
-    pause for `max_gap` seconds, and beyond `max_shift` seconds off its line it is cut in two. A
-    copy must move: it needs a change (see `measure_change`) of `min_change`, of which each second
-    gives it `still_credit`, so that a still counts when it stands long enough.
+    matched frames and a strength (similarity above the floor, summed) of `min_strength`. It may
+    pause for `max_gap` seconds, loses its ends where they are weak beside the rest (`trimming`),
+    and is cut in two where it leaves its line by more than `max_shift` seconds. A copy must move:
+    it needs a change (see `measure_change`) of `min_change`, of which each second gives it
+    `still_credit`, so that a still counts when it stands long enough.
     """
 
     name: ClassVar[str]
     GRID: ClassVar[Mapping[str, Sequence[Any]]] = {
         "min_change": (0.2, 0.35, 0.5, 0.75),
+        "max_gap": (4, 6, 10),
+        "trimming": (0.0, 0.4, 0.6),
         "deviations": (2.5, 3.0, 3.5, 4.0),
         "centring": (0.0, 0.5, 1.0),
         "min_similarity": (0.2, 0.3, 0.4, 0.5),
@@ -59,9 +63,10 @@ class Aligner(ABC):
     min_similarity: float = 0.3
     sure_similarity: float = 0.7
     deviations: float = 3.0
+    trimming: float = 0.4
     min_length: int = 4
     min_strength: float = 0.8
-    max_gap: int = 10
+    max_gap: int = 6
     max_shift: float = 3.0
     max_speed: float = 2.5
     max_overlap: float = 0.3
@@ -94,10 +99,14 @@ class Aligner(ABC):
         similarity = centre_map(similarity, self.centring)
         floor = self.floor(similarity)
         matches = find_matches(similarity, floor)
-        pieces = self._find_pieces(matches.supported())
         width = similarity.shape[1]
-        pieces += [
-            piece.mirrored(width) for piece in self._find_pieces(matches.mirrored().supported())
+        forward = self._find_pieces(matches.supported())
+        backward = self._find_pieces(matches.mirrored().supported())
+        pieces = [
+            part
+            for piece in [*forward, *(each.mirrored(width) for each in backward)]
+            for part in trim_path(piece, similarity, floor, self.trimming)
+            if len(part) >= self.min_length
         ]
         return [
             make_segment(path, similarity, floor)
@@ -126,8 +135,9 @@ class Aligner(ABC):
         rated = []
         for piece in pieces:
             strength = float((similarity[piece.rows, piece.columns] - floor).sum())
-            seconds = piece.box[2] - piece.box[0]
-            change = measure_change(piece, similarity, floor) + self.still_credit * seconds
+            change = measure_change(piece, similarity, floor)
+            if not piece.is_reversed:  # a still stands in time, but it runs in no direction
+                change += self.still_credit * (piece.box[2] - piece.box[0])
             if (
                 strength >= self.min_strength
                 and change >= self.min_change

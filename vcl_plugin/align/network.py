@@ -31,7 +31,7 @@ class TemporalNetwork(Aligner):
 
     top_k: int = 5
     max_step: int = 10
-    skip_cost: float = 0.02
+    skip_cost: float = 0.05
     shift_cost: float = 0.08
 
     def find_paths(self, matches: Matches) -> list[Path]:

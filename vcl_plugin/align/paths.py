@@ -88,6 +88,19 @@ def cut_path(path: Path, max_gap: int, max_shift: float, min_length: int) -> lis
     return [path[start:end] for start, end in pairwise(cuts)]
 
 
+def trim_path(path: Path, similarity: Map, floor: float, share: float) -> list[Path]:
+    """The stretches of a path that hold its own level: `share` of the way from the floor to the
+    median similarity of its cells.
+
+    Beyond the end of a copy there is often a scene a little like it, and a path follows it as long
+    as it is above the floor. What is weak beside the rest is not the copy.
+    """
+    own = similarity[path.rows, path.columns]
+    level = floor + share * (float(np.median(own)) - floor)
+    worth = own - np.float32(level)
+    return [path[part] for part in best_runs(worth, np.zeros(len(path)), 0.0) if worth[part].any()]
+
+
 def join_paths(paths: Sequence[Path], max_step: int = 3, max_shift: int = 1) -> list[Path]:
     """Paths that go on where another ends, at most `max_step` seconds later and `max_shift` off
     its diagonal, as one.

@@ -16,6 +16,7 @@ from vcl_plugin.align.paths import (
     join_paths,
     make_segment,
     measure_change,
+    trim_path,
 )
 from vcl_plugin.align.warping import warp
 
@@ -99,6 +100,16 @@ def test_centring_brings_down_frames_that_are_like_everything() -> None:
     assert centred[7].mean() == pytest.approx(cells.mean(), abs=1e-5)
     assert centred[20, 30] > 0.85
     assert centre_map(cells, 0.0) is cells
+
+
+def test_an_end_that_is_weak_beside_the_rest_is_cut_off() -> None:
+    cells = np.zeros((30, 30), np.float32)
+    cells[np.arange(20), np.arange(20)] = 0.9
+    cells[np.arange(20, 30), np.arange(20, 30)] = 0.5
+    (kept, *_) = trim_path(line(0, 30), cells, floor=0.4, share=0.4)
+    assert kept.box == (0, 0, 20, 20)
+    (whole,) = trim_path(line(0, 30), cells, floor=0.4, share=0.0)
+    assert whole.box == (0, 0, 30, 30)
 
 
 def test_tails_find_their_heads() -> None:
