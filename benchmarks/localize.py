@@ -3,7 +3,7 @@
     python benchmarks/localize.py                 ratios at 60, 300, 600 and 1200 frames, 1 x 8
     python benchmarks/localize.py --cascade       sure negatives
     python benchmarks/localize.py --memory        peak memory of one 1200 x 1200 pair
-    python benchmarks/localize.py --long          a 2-hour pair, and a copy across minute 20
+    python benchmarks/localize.py --long          a 2-hour pair: peak memory and seconds
     python benchmarks/localize.py --runtimes      torch, ONNX Runtime, OpenVINO
 
 Both sides run in one process on one thread, turn by turn; times are CPU time, so that other

@@ -17,7 +17,7 @@ from retrieval.errors import BadSetting
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """ "auto" is the first CUDA device, or the CPU where there is none."""
+    """The device of that name; "auto" is the first CUDA device, or the CPU without one."""
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
         raise BadSetting(f"device is {name!r}; use auto, cpu, cuda or cuda:N")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from vcl_plugin.model.folded import Activated, FoldedScale
-from vcl_plugin.model.winograd import WinogradConv
+from vcl_plugin.model.winograd import Plane, WinogradConv
 
 # Two 3x3 convolutions reach two cells far.
 _HALO = 2
@@ -38,16 +38,17 @@ class LazyScale:
         self.to_box, self.to_class = scale.to_box, scale.to_class
 
     def __call__(self, x: Tensor, min_score: float) -> Tensor:
-        x = x[0].permute(1, 2, 0).contiguous()  # (side, side, channels)
-        rows = _predict(_chain(self.of_box, x), self.to_box)  # (side, side, 5)
-        labels = torch.full((*x.shape[:2], 1), -math.inf)
+        plane = Plane.of(x[0].permute(1, 2, 0))  # (side, side, channels)
+        rows = _predict(_chain(self.of_box, plane), self.to_box)  # (side, side, 5)
+        labels = torch.full((*rows.shape[:2], 1), -math.inf)
         doubtful = torch.nonzero(rows[..., 4].sigmoid() >= min_score)
         if len(doubtful):
             top, left = doubtful.amin(dim=0).tolist()
             bottom, right = (doubtful.amax(dim=0) + 1).tolist()
             # The window's own border is not the picture's: its outer two cells are thrown away.
             upper, outer = max(top - _HALO, 0), max(left - _HALO, 0)
-            window = x[upper : bottom + _HALO, outer : right + _HALO].contiguous()
+            seen = plane.inside[upper : bottom + _HALO, outer : right + _HALO]
+            window = plane if seen.shape == plane.inside.shape else Plane.of(seen)
             found = _predict(_chain(self.of_class, window), self.to_class)
             inside = found[top - upper :, left - outer :][: bottom - top, : right - left]
             labels[top:bottom, left:right] = inside
@@ -59,14 +60,15 @@ def _winograd(block: nn.Module) -> WinogradConv:
     return WinogradConv(block)
 
 
-def _chain(blocks: Sequence[WinogradConv], x: Tensor) -> Tensor:
+def _chain(blocks: Sequence[WinogradConv], plane: Plane) -> Plane:
     for block in blocks:
-        x = block(x)
-    return x
+        plane = block(plane)
+    return plane
 
 
-def _predict(x: Tensor, prediction: nn.Conv2d) -> Tensor:
-    """A 1x1 convolution on channels-last data is one product."""
+def _predict(plane: Plane, prediction: nn.Conv2d) -> Tensor:
+    """A 1x1 convolution on channels-last data is one product; the frame is cut off afterwards."""
     assert prediction.bias is not None
-    flat = torch.addmm(prediction.bias, x.flatten(0, 1), prediction.weight.flatten(1).T)
-    return flat.view(*x.shape[:2], -1)
+    flat = torch.addmm(prediction.bias, plane.framed.flatten(0, 1), prediction.weight.flatten(1).T)
+    framed = flat.view(*plane.framed.shape[:2], -1)
+    return framed[1 : plane.height + 1, 1 : plane.width + 1]

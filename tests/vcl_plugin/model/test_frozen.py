@@ -13,7 +13,7 @@ from vcl_plugin.model import SMALL, TransVCL
 from vcl_plugin.model.folded import Activated, FoldedDetector, corners_to_kernel
 from vcl_plugin.model.frozen import FrozenTransVCL
 from vcl_plugin.model.runtime import RUNTIMES, installed_runtimes, open_runtime
-from vcl_plugin.model.winograd import WinogradConv, transforms
+from vcl_plugin.model.winograd import Plane, WinogradConv, transforms
 
 TINY = replace(SMALL, map_size=64, max_frames=100, norm2_start=1.0)
 
@@ -152,7 +152,11 @@ def test_winograd_equals_the_convolution(size):
     picture = torch.randn(*size, 16)
     with torch.inference_mode():
         expected = layer(picture.permute(2, 0, 1)[None])[0].permute(1, 2, 0)
-        torch.testing.assert_close(WinogradConv(layer)(picture), expected, rtol=1e-4, atol=1e-4)
+        found = WinogradConv(layer)(Plane.of(picture))
+    torch.testing.assert_close(found.inside, expected, rtol=1e-4, atol=1e-4)
+    frame = found.framed.clone()
+    frame[1 : size[0] + 1, 1 : size[1] + 1] = 0
+    assert not frame.any()
 
 
 def test_three_equal_channels_through_corners_are_one_strided_kernel():
