@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,9 @@ def load_settings(environment: Mapping[str, str] | None = None) -> Settings:
         if not key.startswith("VCL_"):
             continue
         if key not in known:
-            raise BadSetting(f"{key} is not a setting; `vcl config` lists those that exist")
+            near = get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(known))}"
+            raise BadSetting(f"{key} is not a setting; {hint}")
         if text == "":
             continue
         values[known[key].name] = _parse(key, text, known[key].default)

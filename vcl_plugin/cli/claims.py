@@ -13,6 +13,7 @@ import typer
 from retrieval.database import transaction
 from vcl_plugin.claims import (
     REASONS,
+    TRANSITIONS,
     decide_claim,
     list_claims,
     read_claim,
@@ -22,6 +23,7 @@ from vcl_plugin.cli.services import AsJson
 from vcl_plugin.cli.session import current_user, open_engine
 from vcl_plugin.evidence import write_evidence
 from vcl_plugin.settlement import release_and_exclude
+from vcl_plugin.training.reviews import export_labels as write_labels
 
 app = typer.Typer(help="Claims on uploads, and what became of them.", no_args_is_help=True)
 
@@ -39,10 +41,27 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """Claims, the newest first, with the seconds each of them covers."""
+    if status is not None and status not in TRANSITIONS:
+        raise typer.BadParameter(f"{status!r} is none of {', '.join(TRANSITIONS)}")
     engine = open_engine()
     with transaction(engine.database) as connection:
         rows = list_claims(connection, status, owner=owner, limit=limit)
     print_rows(rows, as_json, empty="no claims")
+
+
+@app.command("export-labels")
+def export_labels(
+    out: Annotated[Path, typer.Argument(help="Folder to write; `vcl train` reads it.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write what reviewers decided as weak labels (copy or not), to train on."""
+    engine = open_engine()
+    with transaction(engine.database) as connection:
+        counts = write_labels(connection, out)
+    if as_json:
+        print_json(counts)
+    else:
+        stdout.print(f"{out}: " + ", ".join(f"{n} {kind}" for kind, n in counts.items()))
 
 
 @app.command()

@@ -6,7 +6,7 @@ In: a TOML recipe. Out: a run folder with weights; its path on stdout, progress 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, TextColumn
@@ -15,7 +15,9 @@ from rich.progress import Progress as Bar
 from vcl_plugin.cli.output import print_json, stderr, stdout
 from vcl_plugin.training.datasets import READERS, read_vcsl, write_import
 from vcl_plugin.training.recipe import read_recipe
-from vcl_plugin.training.run import Progress, Run
+
+if TYPE_CHECKING:
+    from vcl_plugin.training.run import Progress
 
 dataset = typer.Typer(help="Bring labelled data into the layout we read.", no_args_is_help=True)
 
@@ -36,6 +38,8 @@ def train(
 ) -> None:
     """Train a network. Killed and started again, it goes on where it was."""
     recipe = read_recipe(config, override or [])
+    from vcl_plugin.training.run import Run  # after the recipe is read: torch takes seconds
+
     folder = out or Path("runs") / recipe.name
     with Bar(
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[facts]}"),
