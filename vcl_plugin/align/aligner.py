@@ -27,6 +27,7 @@ from vcl_plugin.align.paths import (
     estimate_speed,
     make_segment,
     measure_change,
+    straighten_path,
     trim_path,
 )
 from vcl_plugin.boxes import box_areas, intersection_matrix
@@ -108,10 +109,9 @@ class Aligner(ABC):
             for part in trim_path(piece, similarity, floor, self.trimming)
             if len(part) >= self.min_length
         ]
-        return [
-            make_segment(path, similarity, floor)
-            for path in self._choose(pieces, similarity, floor)
-        ]
+        chosen = self._choose(pieces, similarity, floor)
+        straight = [straighten_path(path, similarity) for path in chosen]
+        return [make_segment(path, similarity, floor) for path in straight]
 
     def _find_pieces(self, matches: Matches) -> list[Path]:
         if len(matches) < self.min_length:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.records import Segment, Span
-from vcl_plugin.align.matches import Indices, Map
+from vcl_plugin.align.matches import TIE, Indices, Map
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,6 +99,22 @@ def trim_path(path: Path, similarity: Map, floor: float, share: float) -> list[P
     level = floor + share * (float(np.median(own)) - floor)
     worth = own - np.float32(level)
     return [path[part] for part in best_runs(worth, np.zeros(len(path)), 0.0) if worth[part].any()]
+
+
+def straighten_path(path: Path, similarity: Map) -> Path:
+    """The path on its own line wherever the line matches as well as the path does.
+
+    Within a still every way through is as good as the next, and a path that takes the shortest
+    one enters and leaves the copy at the wrong second; the rest of the path knows better.
+    """
+    speed = estimate_speed(path) * (-1 if path.is_reversed else 1)
+    middle = float(np.median(path.columns - speed * path.rows))
+    line = np.clip(np.round(middle + speed * path.rows), 0, similarity.shape[1] - 1).astype(np.intp)
+    is_tie = similarity[path.rows, line] >= similarity[path.rows, path.columns] - TIE
+    columns = np.where(is_tie, line, path.columns)
+    turns = np.diff(columns) * (-1 if path.is_reversed else 1)
+    # Half on the line and half off it, a path may run back in time; then it stays as it was.
+    return Path(path.rows, columns) if (turns >= 0).all() else path
 
 
 def join_paths(paths: Sequence[Path], max_step: int = 3, max_shift: int = 1) -> list[Path]:

@@ -16,6 +16,7 @@ from vcl_plugin.align.paths import (
     join_paths,
     make_segment,
     measure_change,
+    straighten_path,
     trim_path,
 )
 from vcl_plugin.align.warping import warp
@@ -110,6 +111,25 @@ def test_an_end_that_is_weak_beside_the_rest_is_cut_off() -> None:
     assert kept.box == (0, 0, 20, 20)
     (whole,) = trim_path(line(0, 30), cells, floor=0.4, share=0.0)
     assert whole.box == (0, 0, 30, 30)
+
+
+def test_a_path_through_a_still_is_led_by_the_rest_of_it() -> None:
+    """A copy at double speed whose first four seconds are a still: the path cut the corner."""
+    cells = np.zeros((20, 40), np.float32)
+    rows = np.arange(20)
+    cells[rows, 2 * rows] = 0.9
+    cells[:4, :8] = 0.9
+    cut = Path(rows, np.concatenate([[3, 4, 5, 6], 2 * rows[4:]]))
+    straight = straighten_path(cut, cells)
+    assert straight.columns.tolist() == (2 * rows).tolist()
+    assert straight.box == (0, 0, 20, 39)
+
+
+def test_a_path_keeps_its_cells_where_the_line_does_not_match() -> None:
+    cells = np.zeros((20, 40), np.float32)
+    path = Path(np.arange(20), np.arange(20) + np.repeat([0, 2], 10))
+    cells[path.rows, path.columns] = 0.9
+    assert straighten_path(path, cells).columns.tolist() == path.columns.tolist()
 
 
 def test_tails_find_their_heads() -> None:
