@@ -1,7 +1,7 @@
 """The localizer around the network: tiles, stitching, bad input, devices, and what must not change.
 
 Two networks stand in for trained weights: `any_network` has random weights and says many things;
-`Finder` runs the real encoder and map but reads its boxes off the picture, like a detector that
+`Finder` runs the real map and picture but reads its boxes off the picture, like a detector that
 never errs.
 """
 
@@ -87,16 +87,19 @@ class Finder(FrozenTransVCL):
         return rows
 
 
+@pytest.fixture(scope="module")
+def long_network():
+    torch.manual_seed(0)
+    return TransVCL(replace(SMALL, attention="none", video_head="tokens"))
+
+
 @pytest.fixture
-def find(monkeypatch, tmp_path):
+def find(monkeypatch, long_network):
     """find(query, reference, **options) with a map as long as the paper's."""
     monkeypatch.setattr(localize_module, "FrozenTransVCL", Finder)
-    torch.manual_seed(0)
-    save_transvcl(TransVCL(SMALL), tmp_path / "small.safetensors")
 
     def build(query, reference, **options):
-        path = tmp_path / "small.safetensors"
-        localizer = TransVCLLocalizer(path, "cpu", runtime="torch", **options)
+        localizer = TransVCLLocalizer(long_network, "cpu", runtime="torch", **options)
         return localizer.localize(query, reference)
 
     return build
@@ -319,7 +322,8 @@ def test_training_facts_set_threshold_cascade_and_calibration(tmp_path):
     assert options.calibration == (2.0, 0.5)
     off = TransVCLLocalizer(tmp_path / "w.safetensors", runtime="torch", cascade="off")
     assert off.options.cascade is None
-    assert off.fingerprint != TransVCLLocalizer(tmp_path / "w.safetensors").fingerprint
+    on = TransVCLLocalizer(tmp_path / "w.safetensors", runtime="torch")
+    assert off.fingerprint != on.fingerprint
 
 
 def test_a_network_in_training_is_scored_and_trains_on():
