@@ -197,6 +197,25 @@ def read_video(connection: Connection, video_id: str) -> dict[str, Any]:
     return dict(row)
 
 
+def read_videos(connection: Connection, video_ids: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of these videos that exist, in no particular order."""
+    rows = connection.execute(
+        text("SELECT * FROM videos WHERE id = ANY(:ids)"), {"ids": list(video_ids)}
+    )
+    return [dict(row) for row in rows.mappings()]
+
+
+def find_unchanged(connection: Connection, path: Path, modified: float) -> str | None:
+    """The video registered from that path, if the file has not been written to since."""
+    found = connection.execute(
+        text("""
+        SELECT id FROM videos
+        WHERE path = :path AND created_at > to_timestamp(:modified) ORDER BY created_at DESC"""),
+        {"path": str(path), "modified": modified},
+    ).scalar()
+    return None if found is None else str(found)
+
+
 def find_descriptors(connection: Connection, video_id: str, fingerprint: str) -> str | None:
     """Where the video's descriptors of that kind lie, or None if it has none."""
     path = connection.execute(

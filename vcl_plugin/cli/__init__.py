@@ -13,6 +13,7 @@ from vcl_plugin.cli import (
     claims,
     evaluate,
     index,
+    ingest,
     policy,
     report,
     search,
@@ -40,6 +41,7 @@ app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options"
     services.psql
 )
 app.command()(worker.worker)
+app.command()(ingest.ingest)
 app.command()(search.search)
 app.command()(search.rescan)
 app.command()(search.localize)

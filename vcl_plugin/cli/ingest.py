@@ -1,0 +1,146 @@
+"""`vcl ingest`: a whole catalogue of video files, described by the workers.
+
+In: a folder. Out: rows and descriptors for every video in it; failures listed with their reasons.
+Started again it goes on where it was: what is known is not read again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from retrieval import catalogue
+from retrieval.database import transaction
+from retrieval.engine import INGEST, Message, RetrievalEngine
+from retrieval.errors import BadVideo, NotFound, Refused
+from retrieval.tasks import send
+from vcl_plugin import assets
+from vcl_plugin.cli.output import print_json, print_rows, stderr, stdout
+from vcl_plugin.cli.services import AsJson
+from vcl_plugin.cli.session import WorkerHint, open_engine
+
+SUFFIXES = frozenset(
+    {
+        *(".mp4", ".m4v", ".mov", ".3gp", ".mkv", ".webm", ".avi"),
+        *(".mpg", ".mpeg", ".ts", ".m2ts", ".ogv", ".flv", ".wmv"),
+    }
+)
+
+
+def ingest(
+    folder: Annotated[Path, typer.Argument(help="Folder of video files, with all below it.")],
+    owner: Annotated[
+        str | None,
+        typer.Option("--owner", "-o", help="References of this owner; each file is an asset."),
+    ] = None,
+    asset: Annotated[
+        str | None, typer.Option("--asset", "-a", help="References of this one asset.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Describe every video of a folder; with --owner or --asset they become references."""
+    if owner is not None and asset is not None:
+        raise Refused("say --owner (each file an asset) or --asset (one for all), not both")
+    if not folder.is_dir():
+        raise NotFound(f"{folder} is no folder; for single files use `vcl reference add`")
+    engine = open_engine()
+    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    if not files:
+        raise NotFound(f"there is no video in {folder}; looked for {' '.join(sorted(SUFFIXES))}")
+    failures: list[dict[str, Any]] = []
+    with _bar() as bar:
+        task = bar.add_task("reading files", total=len(files), facts="")
+        ids = dict.fromkeys(
+            video_id
+            for path in bar.track(files, task_id=task)
+            for video_id in _register(engine, path, owner, asset, failures)
+        )
+        rows = _wait(engine, list(ids), bar)
+    duplicates = len(files) - len(ids) - len(failures)
+    failures += [
+        {"file": row["path"], "reason": row["reason"], "message": row["message"]}
+        for row in rows
+        if row["status"] == "failed"
+    ]
+    summary = {
+        "files": len(files),
+        "ready": sum(row["status"] == "ready" for row in rows),
+        "duplicates": duplicates,
+        "failed": len(failures),
+        "seconds_of_video": sum(row["duration"] or 0.0 for row in rows),
+    }
+    if as_json:
+        print_json({**summary, "failures": failures})
+    else:
+        stdout.print(", ".join(f"{name.replace('_', ' ')} {n:g}" for name, n in summary.items()))
+        print_rows(failures, False, empty="", title="failures")
+    if failures:
+        raise typer.Exit(1)
+
+
+def _register(
+    engine: RetrievalEngine,
+    path: Path,
+    owner: str | None,
+    asset: str | None,
+    failures: list[dict[str, Any]],
+) -> Iterator[str]:
+    """The video's id, its ingest sent if it waits; nothing for a file that is none."""
+    try:
+        with transaction(engine.database) as connection:
+            known = catalogue.find_unchanged(connection, path.absolute(), path.stat().st_mtime)
+        video_id = known or engine.register(path)
+        with transaction(engine.database) as connection:
+            # The same film under a second name stands for the asset it has.
+            is_known = catalogue.read_video(connection, video_id)["is_reference"]
+            if not is_known and (owner is not None or asset is not None):
+                asset_id = (
+                    assets.add_asset(connection, owner, path.stem)
+                    if owner is not None
+                    else assets.find_asset(connection, str(asset))
+                )
+                assets.add_reference(connection, video_id, asset_id)
+            status = catalogue.read_video(connection, video_id)["status"]
+    except (BadVideo, Refused) as error:
+        failures.append({"file": str(path), "reason": error.code, "message": str(error)})
+        return
+    if status != "ready":
+        send([Message(INGEST, {"video_id": video_id})])
+    yield video_id
+
+
+def _wait(engine: RetrievalEngine, ids: list[str], bar: Progress) -> list[dict[str, Any]]:
+    """Until every video is ready or failed; shows how much faster than playing it goes."""
+    started = time.monotonic()
+    hint = WorkerHint()
+    task = bar.add_task("describing", total=len(ids), facts="")
+    already: float | None = None
+    while True:
+        with transaction(engine.database) as connection:
+            rows = catalogue.read_videos(connection, ids)
+        done = [row for row in rows if row["status"] in ("ready", "failed")]
+        seconds = sum(row["duration"] or 0.0 for row in done)
+        already = seconds if already is None else already
+        rate = (seconds - already) / max(time.monotonic() - started, 1e-3)
+        bar.update(task, completed=len(done), facts=f"{rate:.0f}x real time" if rate else "")
+        if len(done) == len(ids):
+            return rows
+        hint.watch(bool(seconds > already or any(row["status"] == "running" for row in rows)))
+        time.sleep(0.3)
+
+
+def _bar() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[facts]}"),
+        TimeRemainingColumn(),
+        console=stderr,
+        transient=True,
+    )
