@@ -58,7 +58,7 @@ class Aligner(ABC):
         "min_length": (3, 4, 6),
         "min_strength": (0.4, 0.8, 1.6),
     }
-    revision: ClassVar[int] = 2  # raised when the same parameters begin to give other segments
+    revision: ClassVar[int] = 3  # raised when the same parameters begin to give other segments
 
     centring: float = 0.5
     min_similarity: float = 0.3

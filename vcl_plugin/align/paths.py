@@ -34,9 +34,9 @@ class Path:
     def box(self) -> tuple[float, float, float, float]:
         """Seconds, half-open: the last matched frame lasts until its second is over."""
         return (
-            float(self.rows.min()),
+            float(self.rows[0]),
             float(self.columns.min()),
-            float(self.rows.max() + 1),
+            float(self.rows[-1] + 1),
             float(self.columns.max() + 1),
         )
 
@@ -233,7 +233,7 @@ def centre_map(similarity: Map, share: float) -> Map:
     return centred
 
 
-def background(similarity: Map, cells: int = 10_000) -> tuple[float, float]:
+def background(similarity: Map, cells: int = 6_000) -> tuple[float, float]:
     """Median and spread (a robust standard deviation) of a map, from an even sample of its cells.
 
     A copy is a thin line on the map, so both describe what unrelated frames of these two videos

@@ -71,8 +71,9 @@ def warp(gain: Map) -> tuple[Indices, Indices]:
     """
     rows, width = gain.shape
     totals = np.zeros((rows + 1, width + 1), dtype=np.float32)
+    best = np.empty(width, dtype=np.float32)
     for row in range(rows):
-        best = totals[row, :-1] + gain[row]
+        np.add(totals[row, :-1], gain[row], out=best)
         np.maximum(best, totals[row, 1:], out=best)
         np.maximum.accumulate(best, out=totals[row + 1, 1:])
     # Walk back: a cell lies on the path where its row raised the best sum of its column.
