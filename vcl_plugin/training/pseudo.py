@@ -7,17 +7,14 @@ Called by `run` between the teacher's training and the student's.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from retrieval.records import Segment
 from vcl_plugin.localize import TransVCLLocalizer
-from vcl_plugin.model.checkpoint import save_transvcl
 from vcl_plugin.model.transvcl import TransVCL
 from vcl_plugin.training.augment import TrainingPair
 from vcl_plugin.training.pairs import PairSet
@@ -29,17 +26,14 @@ Row = dict[str, Any]
 
 def label_pairs(teacher: TransVCL, pairs: PairSet, choices: Pseudo) -> list[Row]:
     """A row a pair: `boxes` (None: do not learn boxes from it) and `is_copy` (None: nor that)."""
-    with tempfile.TemporaryDirectory(prefix="vcl-teacher-") as place:
-        path = Path(place) / "teacher.safetensors"
-        save_transvcl(teacher, path)
-        localizer = TransVCLLocalizer(path, min_score=LOWEST_SCORE, cascade="off")
-        rows = []
-        for number in range(pairs.size):
-            pair = pairs.pair(number)
-            found: Sequence[Segment] = ()
-            if pair.is_copy is not False:  # a pair known to be no copy needs no teacher
-                found = localizer.localize(pair.query, pair.reference)
-            rows.append(judge_pair(found, pair.is_copy, choices))
+    localizer = TransVCLLocalizer(teacher, min_score=LOWEST_SCORE, cascade="off")
+    rows = []
+    for number in range(pairs.size):
+        pair = pairs.pair(number)
+        found: Sequence[Segment] = ()
+        if pair.is_copy is not False:  # a pair known to be no copy needs no teacher
+            found = localizer.localize(pair.query, pair.reference)
+        rows.append(judge_pair(found, pair.is_copy, choices))
     return rows
 
 

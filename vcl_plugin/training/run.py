@@ -9,6 +9,7 @@ Called by `vcl train`.
     curves.png         loss and validation F over steps
     best.safetensors   the averaged weights with the best validation F
     last.safetensors   the averaged weights of the last step
+    finished.safetensors   the best weights with rating and threshold: the file to use
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from retrieval.errors import Refused
 from vcl_plugin.evaluation.folder import Folder
 from vcl_plugin.model.checkpoint import load_transvcl, save_transvcl
 from vcl_plugin.model.transvcl import TransVCL
+from vcl_plugin.training.finishing import finish_weights
 from vcl_plugin.training.loop import Place, Trainer
 from vcl_plugin.training.losses import Terms
 from vcl_plugin.training.pairs import Alternating, PairSet, open_pairs
@@ -36,7 +38,7 @@ from vcl_plugin.training.validation import judge_network
 
 LOG_EVERY = 20  # steps
 # What may differ between a checkpoint and the recipe that goes on from it.
-FREE = frozenset({"threads", "checkpoint_seconds", "device"})
+FREE = frozenset({"threads", "checkpoint_seconds", "device", "finish_pairs"})
 
 
 @dataclass
@@ -72,7 +74,8 @@ class Run:
         self.folder.mkdir(parents=True, exist_ok=True)
         torch.manual_seed(self.recipe.loop.seed)
         model = self._first_model()
-        trainer = Trainer(self.recipe, self._open(), model, place)
+        pairs = self._open()
+        trainer = Trainer(self.recipe, pairs, model, place)
         self._resume(trainer)
         self._write("recipe.json", json.dumps(self.recipe.as_dict(), indent=2))
         self._train_from(trainer, place)
@@ -81,11 +84,20 @@ class Run:
             if not self.best_path.exists():
                 self._keep_best(trainer)
             self._draw_curves()
+            self._finish(pairs)
         return self.best_path
 
     @property
     def best_path(self) -> Path:
         return self.folder / "best.safetensors"
+
+    def _finish(self, pairs: PairSet) -> None:
+        """Rating and threshold for the best weights: `finished.safetensors`, the file to use."""
+        validation, count = self.recipe.validation, self.recipe.loop.finish_pairs
+        target = self.folder / "finished.safetensors"
+        if validation.folder and count and not target.exists():
+            folder = Folder(validation.folder)
+            finish_weights(self.best_path, target, pairs, self.recipe, folder, count)
 
     def _first_model(self) -> TransVCL:
         if self.recipe.start is None:

@@ -7,10 +7,8 @@ Called by `run` during training and by `vcl train finish`; the referee is `evalu
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,6 @@ from vcl_plugin.boxes import iou_matrix
 from vcl_plugin.evaluation.folder import Folder
 from vcl_plugin.evaluation.metrics import JudgedPair, Summary, summarize
 from vcl_plugin.localize import TransVCLLocalizer
-from vcl_plugin.model.checkpoint import save_transvcl
 from vcl_plugin.model.transvcl import TransVCL
 from vcl_plugin.refinement import RefinedLocalizer
 
@@ -46,13 +43,10 @@ def judge_network(
     model: TransVCL, folder: Folder, count: int = 0, is_refined: bool = True
 ) -> Judgement:
     """F of a network as it would be used, at the threshold that suits this folder best."""
-    with tempfile.TemporaryDirectory(prefix="vcl-validation-") as place:
-        path = Path(place) / "network.safetensors"
-        save_transvcl(model, path)
-        localizer: Localizer = TransVCLLocalizer(path, min_score=LOWEST_SCORE, cascade="off")
-        if is_refined:
-            localizer = RefinedLocalizer(localizer)
-        pairs = localize_folder(localizer, folder, count)
+    localizer: Localizer = TransVCLLocalizer(model, min_score=LOWEST_SCORE, cascade="off")
+    if is_refined:
+        localizer = RefinedLocalizer(localizer)
+    pairs = localize_folder(localizer, folder, count)
     threshold, summary = choose_threshold(pairs)
     return Judgement(threshold, summary, pairs)
 

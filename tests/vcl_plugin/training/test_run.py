@@ -22,7 +22,7 @@ RECIPE = Recipe(
     model={"map_size": 64},
     augment=Augment(noise=0.02),
     loss=Loss(token_queue=8),
-    loop=Loop(steps=6, batch=2, warmup=2, bypass=2),
+    loop=Loop(steps=6, batch=2, warmup=2, bypass=2, finish_pairs=0),
 )
 
 
@@ -121,7 +121,7 @@ def test_run_folder_holds_recipe_log_curves_and_weights(tmp_path):
     recipe = folder_recipe(tmp_path)
     recipe = replace(
         recipe,
-        loop=replace(recipe.loop, steps=40, bypass=40, batch=1),
+        loop=replace(recipe.loop, steps=40, bypass=40, batch=1, finish_pairs=6),
         validation=replace(recipe.validation, every=40, pairs=3),
     )
     seen = []
@@ -134,6 +134,9 @@ def test_run_folder_holds_recipe_log_curves_and_weights(tmp_path):
     assert any("objectness" in row for row in rows)
     assert (tmp_path / "run" / "curves.png").stat().st_size > 1000
     assert seen[-1].step == 40
+    facts = read_facts(tmp_path / "run" / "finished.safetensors")
+    assert facts["pairs"] == 40
+    assert {"rating", "min_rating", "min_score", "zoom"} <= set(facts)
 
 
 def test_checkpoint_of_another_recipe_is_refused_by_the_field_that_differs(tmp_path):

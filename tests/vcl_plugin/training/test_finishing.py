@@ -1,0 +1,71 @@
+"""Finishing: a rating learns which candidates are right, from pairs that have boxes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from retrieval.records import Segment, Span
+from tests.vcl_plugin.training.planted_pairs import PlantedPairs
+from tests.vcl_plugin.training.test_run import RECIPE, make_folder
+from vcl_plugin.evaluation.folder import Folder
+from vcl_plugin.rating import FACTS
+from vcl_plugin.training.finishing import (
+    collect_candidates,
+    draw_pairs,
+    finish_localizer,
+    fit_rating,
+)
+
+
+class Guessing:
+    """Says a copy is everywhere: the diagonal through the best cell, and a wrong place beside."""
+
+    name, fingerprint = "guessing", "guessing-1"
+
+    def localize(self, query, reference):
+        similarity = query @ reference.T
+        q, r = np.unravel_index(similarity.argmax(), similarity.shape)
+        low = min(q, r, 6)
+        high = min(len(query) - q, len(reference) - r, 6)
+        true = Segment(Span(q - low, q + high), Span(r - low, r + high), 0.5)
+        return [true, Segment(Span(0, 9), Span(len(reference) - 9, len(reference)), 0.5)]
+
+    def localize_many(self, query, references):
+        return [self.localize(query, each) for each in references]
+
+
+def test_rating_tells_right_candidates_from_wrong_ones():
+    pairs = list(draw_pairs(PlantedPairs(), RECIPE, 30))
+    facts, ious = collect_candidates(Guessing(), pairs)
+    assert facts.shape[1] == len(FACTS)
+    rating = fit_rating(facts, ious)
+    assert rating is not None
+    scores = rating.rate(facts)
+    assert scores[ious > 0.3].mean() > 0.9
+    assert scores[ious < 0.1].mean() < 0.1
+    assert rating == fit_rating(facts, ious)  # the same candidates, the same rating
+
+
+def test_nothing_to_tell_apart_gives_no_rating():
+    facts = np.zeros((5, len(FACTS)))
+    assert fit_rating(facts, np.zeros(5)) is None
+    assert fit_rating(facts[:0], np.zeros(0)) is None
+
+
+def test_any_method_can_be_finished(tmp_path):
+    folder = Folder(make_folder(tmp_path / "val", count=9))
+    pairs = list(draw_pairs(PlantedPairs(), RECIPE, 30))
+    finished = finish_localizer(Guessing(), pairs, folder)
+    assert finished.validation.f_score > 0.9
+    assert finished.validation.far == 0
+    assert finished.calibration_error < 0.2
+
+
+def test_pairs_without_boxes_do_not_teach_the_rating():
+    class Bare(PlantedPairs):
+        def pair(self, number):
+            from dataclasses import replace
+
+            return replace(super().pair(number), boxes=None)
+
+    assert list(draw_pairs(Bare(), RECIPE, 5)) == []
