@@ -199,8 +199,9 @@ def _print_reports(
         )
         return
     _print_overall(reports)
-    _print_groups("by topic", "by_topic", reports)
-    _print_groups("by copied share", "by_copy_share", reports)
+    _print_groups("F by topic", "by_topic", "f_score", reports)
+    _print_groups("F by copied share", "by_copy_share", "f_score", reports)
+    _print_groups("FAR by what makes a pair hard", "by_kind", "far", reports)
     for name, reason in left_out.items():
         stderr.print(f"{name} is left out: {reason}", markup=False)
 
@@ -223,15 +224,17 @@ def _print_overall(reports: Sequence[Report]) -> None:
     print_table(columns, rows, "segments (VCSL), video level, average precision (VSC2022): percent")
 
 
-def _print_groups(title: str, key: str, reports: Sequence[Report]) -> None:
+def _print_groups(title: str, key: str, rate: str, reports: Sequence[Report]) -> None:
     facts = {report.method: report.as_dict()[key] for report in reports}
     groups = sorted({group for each in facts.values() for group in each})
+    if rate == "far":
+        groups = [group for group in groups if group != "copy"]
     if not groups:
         return
     rows = [
-        [name, *[f"{100 * each[g]['f_score']:.2f}" if g in each else "" for g in groups]]
+        [name, *[f"{100 * each[g][rate]:.2f}" if g in each else "" for g in groups]]
         for name, each in facts.items()
     ]
     counts = next(iter(facts.values()))
-    columns = ["F", *[f"{g} ({counts[g]['pairs']})" if g in counts else g for g in groups]]
+    columns = ["method", *[f"{g} ({counts[g]['pairs']})" if g in counts else g for g in groups]]
     print_table(columns, rows, title)

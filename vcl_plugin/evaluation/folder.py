@@ -7,6 +7,7 @@ Called by `runner` and written by `benchmark`; training reads the same folders.
     pairs.csv            query_id,reference_id
     labels.json          {"q-r": [[q_start, r_start, q_end, r_end], ...]}; no key: not a copy
     topics.json          optional, {"q-r" or query id: "topic"}
+    details.json         optional, {"q-r": {"kind": "copy", ...}}: what a made-up pair was made for
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class LabelledPair:
     reference_id: str
     truth: tuple[tuple[float, float, float, float], ...]
     topic: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class Folder:
         names = read_pairs(self.path / "pairs.csv")
         labels = _read_json(self.path / "labels.json", needed=True)
         topics = _read_json(self.path / "topics.json", needed=False)
+        details = _read_json(self.path / "details.json", needed=False)
         shared = Counter(label_key(*each) for each in set(names))
         pairs = []
         for query, reference in names:
@@ -77,7 +80,9 @@ class Folder:
                     f"it as {exact_key(query, reference)} to say which one is meant"
                 )
             topic = topics.get(exact_key(query, reference), topics.get(key, topics.get(query, "")))
-            pairs.append(LabelledPair(query, reference, _as_truth(key, boxes), str(topic)))
+            kind = details.get(key, {}).get("kind", "")
+            truth = _as_truth(key, boxes)
+            pairs.append(LabelledPair(query, reference, truth, str(topic), str(kind)))
         return pairs
 
     def feature_path(self, video_id: str) -> Path:

@@ -35,6 +35,7 @@ class JudgedPair:
     query_frames: int = 0
     reference_frames: int = 0
     topic: str = ""
+    kind: str = ""
     precision: float = field(init=False)
     recall: float = field(init=False)
 

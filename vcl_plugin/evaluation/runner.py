@@ -85,6 +85,7 @@ class Report:
         macro_recall, macro_precision = macro_over_queries(self.pairs)
         by_topic = summarize_by(self.pairs, lambda pair: pair.topic)
         by_share = summarize_by(self.pairs, share_group)
+        by_kind = summarize_by(self.pairs, lambda pair: pair.kind)
         return {
             "method": self.method,
             "fingerprint": self.fingerprint,
@@ -98,6 +99,7 @@ class Report:
             "problems": self.problems[:MAX_NAMED],
             "by_topic": {name: each.as_dict() for name, each in by_topic.items()},
             "by_copy_share": {name: each.as_dict() for name, each in by_share.items()},
+            "by_kind": {name: each.as_dict() for name, each in by_kind.items()},
         }
 
 
@@ -229,6 +231,7 @@ def _judge(pair: LabelledPair, answer: Answer) -> JudgedPair | None:
         query_frames=answer.query_frames,
         reference_frames=answer.reference_frames,
         topic=pair.topic,
+        kind=pair.kind,
     )
 
 

