@@ -71,6 +71,7 @@ setup(
             "dtw = vcl_plugin.align.warping:TimeWarping",
             "spd = vcl_plugin.align.spd:SimilarityPatternDetector",
             "transvcl = vcl_plugin.localize:TransVCLLocalizer",
+            "transvcl-finished = vcl_plugin.finished:FinishedTransVCL",
         ],
         "retrieval.poolers": [
             "mean = retrieval.pooling:MeanPooler",

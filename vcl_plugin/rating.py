@@ -21,7 +21,7 @@ from retrieval.plugins import Array, Localizer
 from retrieval.records import Segment
 from vcl_plugin.boxes import box_areas, intersection_matrix
 from vcl_plugin.refinement import DEFAULT, Refinement, cosine_map, refine_segment
-from vcl_plugin.zoom import Zoom, join_pieces, look_closer
+from vcl_plugin.zoom import Zoom, join_pieces, look_closer, shift_segment
 
 Map = NDArray[np.float32]
 Facts = NDArray[np.float64]
@@ -40,6 +40,8 @@ FACTS = (
     "tilt",  # distance of the speed from 1
 )
 BAND = 3  # seconds beside the line that still belong to it: neighbouring frames look alike
+# Beyond this many cells of a map (64 MB) each candidate is judged in its surroundings alone.
+MAX_CELLS, SURROUNDINGS = 16_000_000, 300
 MOST_SHARE = 0.9  # quantile that stands for "the best other frames"
 
 
@@ -105,12 +107,27 @@ def finish_segments(
     """
     if not candidates:
         return []
-    similarity = cosine_map(query, reference)
+    if len(query) * len(reference) <= MAX_CELLS:
+        rated = _rate_map(cosine_map(query, reference), candidates, rating, refinement)
+    else:
+        rated = []
+        for each in candidates:
+            low = [max(0, int(side.start) - SURROUNDINGS) for side in (each.query, each.reference)]
+            high = [int(side.end) + SURROUNDINGS for side in (each.query, each.reference)]
+            part = cosine_map(query[low[0] : high[0]], reference[low[1] : high[1]])
+            found = _rate_map(part, [shift_segment(each, -low[0], -low[1])], rating, refinement)
+            rated += [shift_segment(one, low[0], low[1]) for one in found]
+    return choose_segments([each for each in rated if each.score >= min_score])
+
+
+def _rate_map(
+    similarity: Map, candidates: Sequence[Segment], rating: Rating | None, refinement: Refinement
+) -> list[Segment]:
     refined = refine_candidates(similarity, candidates, refinement)
-    if rating is not None:
-        scores = rating.rate(describe_segments(similarity, refined))
-        refined = [replace(each, score=float(s)) for each, s in zip(refined, scores, strict=True)]
-    return choose_segments([each for each in refined if each.score >= min_score])
+    if rating is None:
+        return refined
+    scores = rating.rate(describe_segments(similarity, refined))
+    return [replace(each, score=float(s)) for each, s in zip(refined, scores, strict=True)]
 
 
 def refine_candidates(

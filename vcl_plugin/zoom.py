@@ -21,11 +21,15 @@ from vcl_plugin.boxes import tile_starts
 
 @dataclass(frozen=True)
 class Zoom:
-    """Tiles of `seconds`, neighbours sharing `overlap`; pairs up to `factor` tiles are not cut."""
+    """Tiles of `seconds`, neighbours sharing `overlap`; pairs up to `factor` tiles are not cut.
+
+    Nor are pairs of more than `max_tiles`: two films of two hours would be 13 000 of them.
+    """
 
     seconds: int = 96
     overlap: int = 32
     factor: float = 1.3
+    max_tiles: int = 100
 
     def __post_init__(self) -> None:
         if not 0 <= self.overlap < self.seconds:
@@ -40,15 +44,19 @@ def look_closer(
     if zoom is None or max(len(query), len(reference)) <= zoom.factor * zoom.seconds:
         return found
     starts = tile_starts(len(reference), zoom.seconds, zoom.overlap)
+    lows = tile_starts(len(query), zoom.seconds, zoom.overlap)
+    if len(lows) * len(starts) > zoom.max_tiles:
+        return found
     tiles = [reference[start : start + zoom.seconds] for start in starts]
-    for low in tile_starts(len(query), zoom.seconds, zoom.overlap):
+    for low in lows:
         part = query[low : low + zoom.seconds]
         for start, segments in zip(starts, localizer.localize_many(part, tiles), strict=True):
-            found += [_shift(each, low, start) for each in segments]
+            found += [shift_segment(each, low, start) for each in segments]
     return found
 
 
-def _shift(segment: Segment, query: float, reference: float) -> Segment:
+def shift_segment(segment: Segment, query: float, reference: float) -> Segment:
+    """The segment, its times moved by so many seconds on either side."""
     return replace(
         segment,
         query=Span(segment.query.start + query, segment.query.end + query),

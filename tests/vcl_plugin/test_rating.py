@@ -93,6 +93,16 @@ def test_rated_copy_stays_and_rated_scene_goes():
     assert finish_segments(query, reference, [], by_agreement()) == []
 
 
+def test_long_pair_is_judged_around_each_candidate(monkeypatch):
+    query, reference, _ = planted()
+    loose = Segment(Span(24, 57), Span(34, 67), 0.2)
+    whole = finish_segments(query, reference, [loose], by_agreement())
+    monkeypatch.setattr("vcl_plugin.rating.MAX_CELLS", 100)
+    monkeypatch.setattr("vcl_plugin.rating.SURROUNDINGS", 20)
+    (found,) = finish_segments(query, reference, [loose], by_agreement())
+    assert found.box == whole[0].box
+
+
 def test_of_two_results_over_the_same_frames_the_one_with_more_to_expect_stays():
     long = Segment(Span(0, 40), Span(0, 40), 0.8)
     part = Segment(Span(10, 20), Span(10, 20), 0.9)

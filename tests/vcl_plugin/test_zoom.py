@@ -33,6 +33,12 @@ def test_short_pair_is_looked_at_once():
     assert len(look_closer(recorder, frames(900), frames(900), None)) == 1
 
 
+def test_pair_of_too_many_tiles_is_looked_at_once():
+    recorder = Recorder()
+    look_closer(recorder, frames(900), frames(900), Zoom(96, 32, max_tiles=50))
+    assert recorder.shapes == [(900, 900)]
+
+
 def test_tiles_of_both_sides_meet_and_report_in_the_pairs_time():
     recorder = Recorder()
     found = look_closer(recorder, frames(150), frames(60), Zoom(96, 32))

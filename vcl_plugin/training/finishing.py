@@ -1,7 +1,7 @@
 """Trained weights made ready to ship: a rating of what they find, and the threshold to use.
 
 In: weights, pairs of the training split and a validation folder. Out: a weights file whose facts
-hold `min_score` (of the detector), `rating` and `min_rating`, and the numbers they reach.
+hold `rating`, `zoom` and `min_rating`, `min_score` for the detector alone, and what they reach.
 Called by `run` when training is over. The rating is fitted on training pairs, the threshold chosen
 on validation pairs; test pairs are never looked at.
 """
@@ -9,7 +9,7 @@ on validation pairs; test pairs are never looked at.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from retrieval.plugins import Array, Localizer
+from retrieval.records import Segment
 from vcl_plugin.boxes import iou_matrix
-from vcl_plugin.evaluation.folder import Folder
-from vcl_plugin.evaluation.metrics import Summary
+from vcl_plugin.evaluation.folder import Folder, LabelledPair
+from vcl_plugin.evaluation.metrics import JudgedPair, Summary, summarize
 from vcl_plugin.localize import TransVCLLocalizer
 from vcl_plugin.model.checkpoint import load_transvcl, read_facts, save_transvcl
 from vcl_plugin.rating import (
     FACTS,
-    FinishedLocalizer,
     Rating,
+    choose_segments,
     describe_segments,
     refine_candidates,
 )
@@ -37,15 +38,16 @@ from vcl_plugin.training.augment import TrainingPair, vary_pair
 from vcl_plugin.training.pairs import PairSet
 from vcl_plugin.training.recipe import Recipe
 from vcl_plugin.training.validation import (
-    choose_threshold,
     expected_calibration_error,
-    localize_folder,
+    fit_calibration,
+    judge_network,
 )
 from vcl_plugin.zoom import Zoom, look_closer
 
 CANDIDATE_SCORE = 0.02  # detector scores from here on are worth a rating
 RIGHT, WRONG = 0.3, 0.1  # IoU with the truth; between them a candidate teaches nothing
 ZOOM = Zoom()
+RATINGS = tuple(np.round(np.linspace(0.05, 0.98, 94), 3).tolist())
 UNITS, COMMITTEE, FIT_STEPS = 16, 4, 600
 
 
@@ -61,7 +63,7 @@ class Finished:
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "min_score": CANDIDATE_SCORE,
+            "candidate_score": CANDIDATE_SCORE,
             "rating": None if self.rating is None else self.rating.as_dict(),
             "zoom": None if self.zoom is None else asdict(self.zoom),
             "min_rating": self.min_rating,
@@ -79,12 +81,18 @@ def finish_weights(
     count: int = 800,
     on_pair: Callable[[], None] = lambda: None,
 ) -> Finished:
-    """Fit rating and threshold for `weights` and write them, with the weights, to `out`."""
+    """Fit rating and thresholds for `weights` and write them, with the weights, to `out`.
+
+    The detector alone gets a threshold and a calibration of its own, for the method `transvcl`.
+    """
     model = load_transvcl(weights)
+    plain = judge_network(model, folder, is_refined=False)
+    alone = {"min_score": plain.threshold, "calibration": fit_calibration(plain.pairs)}
     localizer = TransVCLLocalizer(model, min_score=CANDIDATE_SCORE, cascade="off")
     chosen = draw_pairs(pairs, recipe, count)
     finished = finish_localizer(localizer, chosen, folder, ZOOM, on_pair)
-    save_transvcl(model, out, {**read_facts(weights), **finished.as_dict()})
+    facts = {**read_facts(weights), **alone, "detector_alone": plain.as_dict()}
+    save_transvcl(model, out, {**facts, **finished.as_dict()})
     return finished
 
 
@@ -98,10 +106,57 @@ def finish_localizer(
     """Rating and threshold for any method, so that all of them can be given the same."""
     facts, ious = collect_candidates(localizer, pairs, zoom, on_pair)
     rating = fit_rating(facts, ious)
-    finished = FinishedLocalizer(localizer, rating, zoom=zoom)
-    judged = localize_folder(finished, folder, on_pair=on_pair)
-    threshold, summary = choose_threshold(judged)
-    return Finished(rating, zoom, threshold, summary, expected_calibration_error(judged))
+    rated = [
+        (pair, rate_pair(localizer, folder, pair, rating, zoom, on_pair)) for pair in folder.pairs
+    ]
+    best: tuple[float, Summary, list[JudgedPair]] | None = None
+    for threshold in RATINGS:
+        judged = [judge_candidates(pair, found, threshold) for pair, found in rated]
+        summary = summarize(judged)
+        if best is None or summary.f_score > best[1].f_score:
+            best = (threshold, summary, judged)
+    assert best is not None
+    error = expected_calibration_error(best[2])
+    return Finished(rating, zoom, best[0], best[1], error)
+
+
+def rate_pair(
+    localizer: Localizer,
+    folder: Folder,
+    pair: LabelledPair,
+    rating: Rating | None,
+    zoom: Zoom | None,
+    on_pair: Callable[[], None] = lambda: None,
+) -> list[Segment]:
+    """Refined and rated candidates of one pair, before any threshold."""
+    query = np.asarray(folder.load_features(pair.query_id), np.float32)
+    reference = np.asarray(folder.load_features(pair.reference_id), np.float32)
+    found = look_closer(localizer, query, reference, zoom)
+    on_pair()
+    if not found:
+        return []
+    similarity = cosine_map(query, reference)
+    refined = refine_candidates(similarity, found)
+    if rating is None:
+        return refined
+    scores = rating.rate(describe_segments(similarity, refined))
+    return [replace(each, score=float(s)) for each, s in zip(refined, scores, strict=True)]
+
+
+def judge_candidates(
+    pair: LabelledPair, candidates: Sequence[Segment], threshold: float
+) -> JudgedPair:
+    """The pair as a localizer with that threshold answers it: first the threshold, then the choice,
+    for a long unlikely candidate must not hide a short sure one."""
+    found = choose_segments([each for each in candidates if each.score >= threshold])
+    return JudgedPair(
+        query_id=pair.query_id,
+        reference_id=pair.reference_id,
+        found=[each.box for each in found],
+        truth=pair.truth,
+        scores=[each.score for each in found],
+        topic=pair.topic,
+    )
 
 
 def draw_pairs(pairs: PairSet, recipe: Recipe, count: int) -> Iterable[TrainingPair]:

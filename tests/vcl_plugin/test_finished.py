@@ -1,0 +1,59 @@
+"""The finished localizer: weights with a rating are used whole, others are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from retrieval.errors import BadDescriptors, MissingWeights
+from retrieval.plugins import Localizer
+from tests.vcl_plugin.test_rating import by_agreement
+from tests.vcl_plugin.test_refinement import planted
+from vcl_plugin.finished import FinishedTransVCL
+from vcl_plugin.model import SMALL, TransVCL, save_transvcl
+
+FACTS = {
+    "candidate_score": 0.0,  # of an untrained network: everything
+    "rating": by_agreement().as_dict(),
+    "min_rating": 0.6,
+    "zoom": {"seconds": 60, "overlap": 20, "factor": 1.3, "max_tiles": 100},
+}
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("weights") / "small.safetensors"
+    save_transvcl(TransVCL(replace(SMALL, map_size=32)), path, FACTS)
+    return path
+
+
+def test_rating_decides_what_is_kept(weights):
+    query, reference, _ = planted()
+    localizer = FinishedTransVCL(weights)
+    assert isinstance(localizer, Localizer)
+    found = localizer.localize(query, reference)
+    assert all(each.score >= 0.6 for each in found)
+    assert FinishedTransVCL(weights, min_score=0.999).localize(query, reference) == []
+    assert localizer.localize_many(query, [reference]) == [found]
+
+
+def test_threshold_is_part_of_the_fingerprint(weights):
+    one, other = FinishedTransVCL(weights), FinishedTransVCL(weights, min_score=0.7)
+    assert one.fingerprint != other.fingerprint
+    assert one.fingerprint.startswith("transvcl-finished-")
+
+
+def test_weights_without_a_rating_are_refused(tmp_path):
+    path = tmp_path / "plain.safetensors"
+    save_transvcl(TransVCL(replace(SMALL, map_size=32)), path)
+    with pytest.raises(MissingWeights, match="brings no rating"):
+        FinishedTransVCL(path)
+
+
+def test_arrays_are_checked_before_any_work(weights):
+    with pytest.raises(BadDescriptors):
+        FinishedTransVCL(weights).localize_many(np.ones((5, 256)), [np.ones((5, 3))])
