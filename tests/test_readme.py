@@ -91,8 +91,6 @@ def test_the_sql_runs_word_for_word_in_psql(document: str, demo: str, tmp_path: 
         for number, query in enumerate(queries):
             file = tmp_path / f"{number}.sql"
             file.write_text(query, encoding="utf-8")
-            run(
-                [str(BIN / "vcl"), "psql", "--set", "ON_ERROR_STOP=1", "--file", str(file)], home
-            )
+            run([str(BIN / "vcl"), "psql", "--set", "ON_ERROR_STOP=1", "--file", str(file)], home)
     finally:
         run([str(BIN / "vcl"), "down"], home)
