@@ -183,6 +183,11 @@ class FrameReader:
         finally:
             self.close()
 
+    @property
+    def child_id(self) -> int:
+        """The process id of the decoder, for those who watch it."""
+        return self._child.pid
+
     def close(self) -> None:
         """Ends the child whatever it does; harmless when it is gone."""
         if self._closed:

@@ -74,7 +74,8 @@ def test_the_commands_under_use_it_run(used_home: Path) -> None:
 def test_the_python_of_the_readme_runs(used_home: Path, tmp_path: Path) -> None:
     arrays = (
         "import numpy as np\n"
-        "query = reference = np.linalg.qr(np.random.default_rng(1).normal(size=(256, 256)))[0][:30]\n"
+        "noise = np.random.default_rng(1).normal(size=(256, 256))\n"
+        "query = reference = np.linalg.qr(noise)[0][:30]\n"
     )
     script = tmp_path / "readme.py"
     script.write_text(arrays + blocks("README.md", "python")[0], encoding="utf-8")

@@ -73,8 +73,8 @@ def _rules(connection: Connection, claim_id: int) -> list[dict[str, Any]]:
     """The policy that made the claim, rule by rule: the thresholds it had to pass."""
     rows = connection.execute(
         text("""
-        SELECT policies.name AS policy, policy_rules.action, min_seconds, min_query_share, min_reference_share,
-               min_score, array_to_string(territories, ' ') AS territories
+        SELECT policies.name AS policy, policy_rules.action, min_seconds, min_query_share,
+               min_reference_share, min_score, array_to_string(territories, ' ') AS territories
         FROM claims JOIN policies ON policies.id = claims.policy_id
         JOIN policy_rules ON policy_rules.policy_id = policies.id
         WHERE claims.id = :claim ORDER BY position"""),
