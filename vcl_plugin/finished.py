@@ -10,15 +10,40 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from numpy.typing import ArrayLike
 
 from retrieval.arrays import as_descriptors
 from retrieval.errors import MissingWeights
+from retrieval.plugins import Array
 from retrieval.records import Segment
 from vcl_plugin.localize import SHIPPED_WEIGHTS, TransVCLLocalizer
 from vcl_plugin.model.checkpoint import read_facts
 from vcl_plugin.rating import FinishedLocalizer, Rating
 from vcl_plugin.zoom import Zoom
+
+
+class VideoPrior:
+    """What the video-level head says of a pair as a whole, as a logit to add to its segments'.
+
+    `weight` times the head's logit above `middle`; both were chosen on validation pairs. A pair
+    longer than one map has no single logit and gets 0.
+    """
+
+    def __init__(self, detector: TransVCLLocalizer, weight: float, middle: float) -> None:
+        self.network, self.weight, self.middle = detector.network, weight, middle
+
+    def __call__(self, query: Array, reference: Array) -> float:
+        if not self.weight or max(len(query), len(reference)) > self.network.config.max_frames:
+            return 0.0
+        states = [
+            # A copy: torch refuses read-only memory maps.
+            self.network.encode(torch.from_numpy(np.array(each, np.float32)), side)
+            for side, each in enumerate((query, reference))
+        ]
+        logit = float(self.network.match(*states).video_logit)
+        return self.weight * (logit - self.middle)
 
 
 class FinishedTransVCL:
@@ -51,9 +76,12 @@ class FinishedTransVCL:
             Rating.from_dict(facts["rating"]),
             facts["min_rating"] if min_score is None else min_score,
             None if zoom is None else Zoom(**zoom),
+            prior=VideoPrior(detector, *facts.get("video_prior", (0.0, 0.0))),
         )
         self.dimension = detector.network.config.dimension
-        self.fingerprint = self._finished.fingerprint.replace("transvcl", self.name, 1)
+        weight, middle = facts.get("video_prior", (0.0, 0.0))
+        fingerprint = self._finished.fingerprint.replace("transvcl", self.name, 1)
+        self.fingerprint = f"{fingerprint}-{weight:g}@{middle:g}"
 
     def localize(self, query: ArrayLike, reference: ArrayLike) -> list[Segment]:
         return self.localize_many(query, [reference])[0]

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -99,10 +100,12 @@ def finish_segments(
     rating: Rating | None,
     min_score: float = 0.0,
     refinement: Refinement = DEFAULT,
+    prior: float = 0.0,
 ) -> list[Segment]:
     """Candidates become results: ends to the second, pieces joined, scores that mean what they say.
 
-    `min_score` is applied to the new scores; without a rating the old ones stay. Of two results
+    `min_score` is applied to the new scores; without a rating the old ones stay. `prior` is what
+    is known of the whole pair, added to the logit of each rated score. Of two results
     over the same frames the one with more to expect (score times seconds) is kept.
     """
     if not candidates:
@@ -117,7 +120,18 @@ def finish_segments(
             part = cosine_map(query[low[0] : high[0]], reference[low[1] : high[1]])
             found = _rate_map(part, [shift_segment(each, -low[0], -low[1])], rating, refinement)
             rated += [shift_segment(one, low[0], low[1]) for one in found]
+    if prior and rating is not None:
+        rated = [add_prior(each, prior) for each in rated]
     return choose_segments([each for each in rated if each.score >= min_score])
+
+
+def add_prior(segment: Segment, prior: float) -> Segment:
+    """The segment with its score's logit moved by `prior`.
+
+    A prior of 0 changes nothing, and no prior makes a score 0 or 1.
+    """
+    score = min(max(segment.score, 1e-6), 1 - 1e-6)
+    return replace(segment, score=1 / (1 + math.exp(-(math.log(score / (1 - score)) + prior))))
 
 
 def _rate_map(
@@ -244,8 +258,10 @@ class FinishedLocalizer:
         min_score: float = 0.0,
         zoom: Zoom | None = None,
         refinement: Refinement = DEFAULT,
+        prior: Callable[[Array, Array], float] | None = None,
     ) -> None:
         self.localizer, self.rating, self.min_score = localizer, rating, min_score
+        self.prior = prior
         self.zoom, self.refinement = zoom, refinement
         self.name = localizer.name
         facts = json.dumps(
@@ -261,8 +277,9 @@ class FinishedLocalizer:
 
     def localize(self, query: Array, reference: Array) -> list[Segment]:
         found = look_closer(self.localizer, query, reference, self.zoom)
+        prior = self.prior(query, reference) if self.prior and found else 0.0
         return finish_segments(
-            query, reference, found, self.rating, self.min_score, self.refinement
+            query, reference, found, self.rating, self.min_score, self.refinement, prior
         )
 
     def localize_many(self, query: Array, references: Sequence[Array]) -> list[list[Segment]]:

@@ -98,7 +98,7 @@ class Loop:
     device: str = "cpu"
     threads: int = 1
     checkpoint_seconds: float = 180.0
-    finish_pairs: int = 800  # training pairs to fit the rating of found segments on; 0: none
+    finish_pairs: int = 2000  # training pairs to fit the rating of found segments on; 0: none
 
 
 @dataclass(frozen=True)
