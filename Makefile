@@ -9,7 +9,7 @@ demo: $(VENV)/.runtime
 	$(VENV)/bin/vcl demo
 
 test: $(VENV)/.developer
-	$(VENV)/bin/pytest --numprocesses 2 --dist loadgroup
+	$(VENV)/bin/pytest --numprocesses 2 --dist loadfile
 
 check: $(VENV)/.developer
 	$(VENV)/bin/ruff format --check .

@@ -17,8 +17,6 @@ ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith("VCL_")}
 
-pytestmark = pytest.mark.xdist_group("readme")  # one worker: the demo runs once
-
 
 def blocks(document: str, language: str) -> list[str]:
     text = (ROOT / document).read_text(encoding="utf-8")

@@ -127,7 +127,7 @@ def wait_until(is_so: Callable[[], Any]) -> Any:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     home = Path(tempfile.mkdtemp(prefix="vcl-site-"))
     home.chmod(0o711)  # as root, the server's account has to pass

@@ -16,9 +16,6 @@ import pytest
 from tests.end_to_end.conftest import Site, wait_until
 from vcl_plugin.footage import render_reference
 
-# One site for both files: each would otherwise start servers and a worker of its own.
-pytestmark = pytest.mark.xdist_group("site")
-
 PAGE = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
 SEGMENTS, SET_ASIDE = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
 

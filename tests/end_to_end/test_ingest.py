@@ -10,8 +10,6 @@ import pytest
 from tests.end_to_end.conftest import Site
 from vcl_plugin.footage import render_reference
 
-pytestmark = pytest.mark.xdist_group("site")
-
 
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:

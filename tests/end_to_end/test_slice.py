@@ -11,9 +11,6 @@ import pytest
 from tests.end_to_end.conftest import Site
 from vcl_plugin.footage import Clip, render_edit, render_reference
 
-# One site for both files: each would otherwise start servers and a worker of its own.
-pytestmark = pytest.mark.xdist_group("site")
-
 SIZE = (160, 120)
 
 
