@@ -11,9 +11,10 @@ import torch
 from retrieval.errors import BadDescriptors, MissingWeights
 from retrieval.plugins import Localizer
 from tests.vcl_plugin.test_rating import by_agreement
-from tests.vcl_plugin.test_refinement import planted
+from tests.vcl_plugin.test_refinement import planted, walk
 from vcl_plugin.finished import FinishedTransVCL
-from vcl_plugin.model import SMALL, TransVCL, save_transvcl
+from vcl_plugin.localize import SHIPPED_WEIGHTS
+from vcl_plugin.model import SMALL, TransVCL, read_facts, save_transvcl
 
 FACTS = {
     "candidate_score": 0.0,  # of an untrained network: everything
@@ -57,3 +58,23 @@ def test_weights_without_a_rating_are_refused(tmp_path):
 def test_arrays_are_checked_before_any_work(weights):
     with pytest.raises(BadDescriptors):
         FinishedTransVCL(weights).localize_many(np.ones((5, 256)), [np.ones((5, 3))])
+
+
+def test_shipped_weights_are_small_and_tell_where_they_come_from():
+    assert SHIPPED_WEIGHTS.stat().st_size <= 25_000_000
+    facts = read_facts(SHIPPED_WEIGHTS)
+    assert facts["descriptor"].startswith("lite0-")
+    assert facts["validation"]["f_score"] > 0.9
+    assert facts["calibration_error"] < 0.05
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_shipped_weights_find_a_planted_copy_to_the_second(is_reversed):
+    query, reference, truth = planted(is_reversed=is_reversed)
+    (found,) = FinishedTransVCL().localize(query, reference)
+    assert max(abs(a - b) for a, b in zip(found.box, truth, strict=True)) <= 2
+    assert found.is_reversed == is_reversed
+
+
+def test_shipped_weights_find_nothing_between_strangers():
+    assert FinishedTransVCL().localize(walk(90, 11), walk(140, 12)) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from retrieval.records import Segment, Span
 from tests.vcl_plugin.training.planted_pairs import PlantedPairs
@@ -15,6 +16,13 @@ from vcl_plugin.training.finishing import (
     finish_localizer,
     fit_rating,
 )
+
+
+@pytest.fixture(autouse=True)
+def _small_fit(monkeypatch):
+    """The full committee takes half a minute; planted candidates need no such care."""
+    monkeypatch.setattr("vcl_plugin.training.finishing.FIT_STEPS", 200)
+    monkeypatch.setattr("vcl_plugin.training.finishing.COMMITTEE", 2)
 
 
 class Guessing:
