@@ -8,8 +8,6 @@ behind it: `lite0` comes with the installation, `isc` and `sscd` need a weights 
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -22,6 +20,7 @@ from retrieval.lite0 import build_graph, find_backbone, read_backbone
 from retrieval.pictures import Frames, check_frames, flag_low_information, squash_frames
 from retrieval.records import Fingerprint
 from retrieval.settings import load_settings
+from retrieval.store import write_atomically
 from retrieval.video import SAMPLE_FPS
 
 __all__ = ["Descriptor", "Lite0Descriptor", "flag_low_information", "load_descriptor"]
@@ -132,21 +131,6 @@ def open_session(graph: Path, threads: int) -> Any:
     options.log_severity_level = 3
     providers = onnxruntime.get_available_providers()
     return onnxruntime.InferenceSession(str(graph), options, providers=providers)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Whole or not at all: two processes that fill a cold cache write the same bytes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _hash_files(*paths: Path) -> str:

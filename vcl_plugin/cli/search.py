@@ -127,12 +127,13 @@ def localize(
     if weights is None and chosen == settings.localizer and settings.weights:
         weights = Path(settings.weights)
     localizer = load_localizer(chosen, weights=weights)
-    arrays = [_read_descriptors(path, settings) for path in (query, reference)]
+    arrays = [read_input(path, settings) for path in (query, reference)]
     segments = [each.as_dict() for each in localizer.localize(arrays[0], arrays[1])]
     print_rows(segments, as_json, empty="no copied segment was found")
 
 
-def _read_descriptors(path: Path, settings: Settings) -> Array:
+def read_input(path: Path, settings: Settings) -> Array:
+    """Descriptors of a file that a command was given: a video, or an array."""
     if path.suffix in ARRAYS:
         return read_descriptors(path).descriptors
     with progress() as bar:

@@ -12,18 +12,15 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from retrieval.descriptors import load_descriptor
-from retrieval.engine import describe_video
 from retrieval.errors import NotFound, Refused
-from retrieval.plugins import Array, load_localizer
+from retrieval.plugins import load_localizer
 from retrieval.settings import load_settings
-from retrieval.store import read_descriptors
 from retrieval.video import read_frames
 from vcl_plugin.align.aligner import cosine_map
-from vcl_plugin.cli.output import print_json, progress, stdout
+from vcl_plugin.cli.output import print_json, stdout
+from vcl_plugin.cli.search import ARRAYS, read_input
 from vcl_plugin.visualize import Frame, Picture, look_inside, save_pair
 
-ARRAYS = (".npy", ".safetensors")
 THUMBNAILS = 9
 THUMBNAIL_SIZE = (160, 120)
 
@@ -49,7 +46,7 @@ def show(
     chosen = method or ("transvcl" if weights else settings.localizer)
     is_learned = chosen in ("transvcl", "spd")
     localizer = load_localizer(chosen, weights if is_learned else None)
-    arrays = [_describe(path) for path in (query, reference)]
+    arrays = [read_input(path, load_settings()) for path in (query, reference)]
     found = localizer.localize(arrays[0], arrays[1])
     enhanced = attention = None
     if weights is not None:
@@ -75,21 +72,6 @@ def show(
         print_json({"picture": str(out), "segments": [each.as_dict() for each in found]})
     else:
         stdout.print(f"{out}: {len(found)} segments", markup=False)
-
-
-def _describe(path: Path) -> Array:
-    if path.suffix in ARRAYS:
-        return read_descriptors(path).descriptors
-    settings = load_settings()
-    with progress() as bar:
-        task = bar.add_task(f"describing {path.name}", total=1)
-        vectors, _, _ = describe_video(
-            path,
-            load_descriptor(settings.descriptor),
-            settings,
-            lambda done, total: bar.update(task, completed=done, total=total or done),
-        )
-    return vectors
 
 
 def _thumbnails(path: Path) -> list[Frame]:
