@@ -20,8 +20,8 @@ clean:
 	rm -rf $(VENV) demo-output *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
 $(VENV)/bin/pip:
-	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 is needed, found " + sys.version.split()[0] + "; set PYTHON=...") if sys.version_info[:2] < (3, 11) else None'
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 is needed, found " + sys.version.split()[0] + "; set PYTHON=...") if sys.version_info[:2] < (3, 11) else None'
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.runtime: setup.py constraints.txt | $(VENV)/bin/pip
 	@echo "installing into $(VENV) (a minute or two, once)"
