@@ -52,12 +52,3 @@ worker_prefetch_multiplier = 1
 worker_proc_alive_timeout = 600
 worker_hijack_root_logger = False
 worker_cancel_long_running_tasks_on_connection_loss = False
-
-beat_scheduler = "celery.beat:Scheduler"  # in memory: a schedule of one needs no file
-beat_schedule = {
-    "sweep": {
-        "task": "retrieval.sweep",
-        "schedule": _settings.sweep_seconds,
-        "options": {"expires": _settings.sweep_seconds},
-    }
-}

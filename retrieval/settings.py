@@ -51,6 +51,9 @@ class Settings:
     )
     max_attempts: int = _setting(3, "tries before a pair is quarantined", 1, 100)
     sweep_seconds: float = _setting(10.0, "pause between two sweeps for lost work", 0.5)
+    stall_seconds: float = _setting(
+        180.0, "a worker that takes no waiting message for so long is started anew", 1
+    )
     service_timeout: float = _setting(60.0, "seconds to wait for PostgreSQL and the broker", 1)
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """Finds work that got lost between the database and the broker, and sends it again.
 
 In: a database, and whether a queue is empty. Out: messages to send.
-Called every few seconds by the `retrieval.sweep` task of any worker; one sweeps at a time.
+Called every few seconds beside every worker (`retrieval.tasks.sweep`); one sweeps at a time.
 """
 
 from __future__ import annotations

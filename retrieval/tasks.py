@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -173,7 +173,7 @@ def _read_foreign(descriptors: str, fingerprint: str) -> StoredDescriptors:
 
 @app.task(name="retrieval.sweep", expires=60)
 def sweep() -> None:
-    """Send again what got lost; every worker asks for it, one at a time does it."""
+    """Send again what got lost. Every `vcl worker` does it beside its work; one at a time does."""
     try:
         engine = process_engine()
         messages = sweep_lost_work(engine.database, engine.settings, _queue_is_empty)
@@ -189,3 +189,10 @@ def _queue_is_empty(task: str) -> bool:
     queue = app.amqp.router.route({}, task)["queue"].name
     with app.connection_for_read() as connection:
         return int(connection.default_channel.client.llen(queue)) == 0
+
+
+def queue_heads(queues: Sequence[str]) -> tuple[str | None, ...]:
+    """Of each queue the message that is taken next, as the broker holds it; None: it is empty."""
+    with app.connection_for_read() as connection:
+        client = connection.default_channel.client
+        return tuple(client.lindex(queue, -1) for queue in queues)

@@ -63,6 +63,7 @@ class Site:
             "VCL_LOCALIZER": "tn",
             "VCL_LEASE_SECONDS": "3",
             "VCL_SWEEP_SECONDS": "1",
+            "VCL_STALL_SECONDS": "30",
             "OMP_NUM_THREADS": "1",
         }
         self.worker_log = home / "worker.log"

@@ -163,3 +163,23 @@ def test_work_asked_for_while_the_broker_is_down_is_done_when_it_is_back(
             in ("done", "failed")
         )
     )
+
+
+def test_a_worker_that_stops_taking_work_is_started_anew(
+    site: Site, foreign: dict[str, Any], arrays: Path
+):
+    assert site.worker is not None
+    [celery] = Path(f"/proc/{site.worker.pid}/task/{site.worker.pid}/children").read_text().split()
+    os.kill(int(celery), signal.SIGSTOP)
+    # Asked of a worker that cannot listen; `register` waits for the row.
+    assert foreign["register"]("stalled", save(arrays, "stalled", noise(30, 8)))[0] == "ready"
+    assert "it is started anew" in site.worker_log.read_text()
+
+
+def test_a_worker_killed_outright_is_started_anew(
+    site: Site, foreign: dict[str, Any], arrays: Path
+):
+    assert site.worker is not None
+    [celery] = Path(f"/proc/{site.worker.pid}/task/{site.worker.pid}/children").read_text().split()
+    os.kill(int(celery), signal.SIGKILL)
+    assert foreign["register"]("killed", save(arrays, "killed", noise(30, 9)))[0] == "ready"

@@ -1,24 +1,28 @@
-"""`vcl worker`: a Celery worker, and the services it needs kept alive beside it.
+"""`vcl worker`: a Celery worker, and beside it what keeps it and its services at work.
 
 In: which queues and how many processes. Out: work done until it is stopped.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from types import FrameType
 from typing import Annotated
 
 import typer
 
+from retrieval import tasks
 from retrieval.database import check_schema, connect
 from retrieval.errors import RetrievalError
 from retrieval.services import ensure_services, wait_for_broker, wait_for_database
 from retrieval.settings import Settings, load_settings
+from retrieval.watchdog import Look, Watchdog, is_working
 from vcl_plugin.cli.output import complain, stderr
 
 QUEUES = "search,localize,ingest,maintenance"
@@ -45,33 +49,97 @@ def worker(
     check_schema(connect(endpoints.database_url))
     # A GPU process must not fork (CUDA does not survive it), hence the solo pool.
     pool = ["--pool", "solo"] if gpu else ["--pool", "prefork", "--concurrency", str(concurrency)]
-    child = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "celery", "--app", "retrieval.tasks", "worker"),
-            *("--beat", "--queues", queues, "--loglevel", log_level),
-            *("--hostname", f"vcl-{os.getpid()}@%h", "--without-gossip", "--without-mingle"),
-            *pool,
-        ],
-        env=os.environ | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")},
-    )
-    sys.exit(_supervise(child, settings))
+    command = [
+        *(sys.executable, "-m", "celery", "--app", "retrieval.tasks", "worker"),
+        *("--queues", queues, "--loglevel", log_level),
+        *("--hostname", f"vcl-{os.getpid()}@%h", "--without-gossip", "--without-mingle"),
+        *pool,
+    ]
+    sys.exit(Supervisor(command, queues.split(","), settings).run())
 
 
-def _supervise(child: subprocess.Popen[bytes], settings: Settings) -> int:
-    """Pass signals on, and start an embedded server again that died under us."""
+class Supervisor:
+    """Keeps a Celery worker at work until it is told to stop, and does what must not depend on it.
 
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        child.send_signal(number)
+    Sweeping for lost work is done here and not by a message: it is the net for the case that
+    messages do not arrive.
+    """
 
-    signal.signal(signal.SIGTERM, pass_on)
-    signal.signal(signal.SIGINT, lambda number, frame: None)  # the terminal signals both of us
-    while True:
-        try:
-            return child.wait(timeout=2)
-        except subprocess.TimeoutExpired:
+    def __init__(self, command: list[str], queues: list[str], settings: Settings) -> None:
+        self.command, self.queues, self.settings = command, queues, settings
+        self.watchdog = Watchdog(settings.stall_seconds)
+        self.next_sweep = 0.0
+        self.is_stopping = False
+        self.child = self._start()
+        # The worker has a group of its own, so that all of it can be ended; so a Ctrl-C in the
+        # terminal reaches us alone.
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, self._pass_on)
+
+    def run(self) -> int:
+        """Until the worker ends; returns its exit code. One that was killed is started anew."""
+        while True:
             try:
-                ensure_services(settings)
-            except RetrievalError as error:
-                complain(error)
-                stderr.print("the worker goes on and tries again")
-                time.sleep(2)
+                code = self.child.wait(timeout=min(2.0, self.settings.sweep_seconds))
+            except subprocess.TimeoutExpired:
+                self._look_after()
+                continue
+            if code >= 0 or self.is_stopping:
+                return code
+            stderr.print(f"the worker was killed by signal {-code}; it is started anew")
+            self._restart()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        threads = os.environ.get("OMP_NUM_THREADS", "1")
+        return subprocess.Popen(
+            self.command,
+            env=os.environ | {"OMP_NUM_THREADS": threads},
+            start_new_session=True,
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+        )
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        self.is_stopping = True
+        self.child.send_signal(number)
+
+    def _look_after(self) -> None:
+        """Services alive, lost work sent again, the worker taking work."""
+        try:
+            endpoints = ensure_services(self.settings)
+            self._sweep_if_due()
+            look = Look(tasks.queue_heads(self.queues), is_working(connect(endpoints.database_url)))
+        except RetrievalError as error:
+            complain(error)
+            stderr.print("the worker goes on and tries again")
+            time.sleep(2)
+            return
+        except tasks.BROKER_ERRORS:
+            return  # the worker itself says that it has no broker, and waits for it
+        if self.watchdog.has_stalled(look):
+            stderr.print(
+                f"the worker took none of the waiting messages for {self.watchdog.patience:g} s; "
+                "it is started anew"
+            )
+            self.child.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self.child.wait(timeout=10)
+            self._restart()
+            self.watchdog.forgive()
+
+    def _sweep_if_due(self) -> None:
+        if time.monotonic() >= self.next_sweep:
+            self.next_sweep = time.monotonic() + self.settings.sweep_seconds
+            tasks.sweep()
+
+    def _restart(self) -> None:
+        """Its whole group ends first, for its processes may hold work they will never finish."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.child.pid, signal.SIGKILL)
+        self.child.wait()
+        self.child = self._start()
+
+
+def _end_with_parent() -> None:
+    """Run in the child: a supervisor killed outright takes its worker along, work in hand done."""
+    set_death_signal = 1  # PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(set_death_signal, signal.SIGTERM)
