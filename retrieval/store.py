@@ -4,7 +4,8 @@ In: a video's descriptors and their fingerprint. Out: a path to keep in `descrip
 arrays again. Called by the engine (write) and by whoever needs descriptors (read).
 
 A file is safetensors: `descriptors` (frames, d) in half precision, `low_information` (frames,)
-bool, and the fingerprint in its metadata. A foreign engine may point at a plain .npy instead.
+bool, and the fingerprint in its metadata; for a video with parts of its pictures described, those
+beside them. A foreign engine may point at a plain .npy instead.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -23,6 +25,24 @@ from safetensors.numpy import save
 
 from retrieval.arrays import as_descriptors
 from retrieval.errors import BadDescriptors, NotFound, RetrievalError
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Descriptors of parts of a video's pictures: a film shown inside a frame, or half a screen.
+
+    A track is one part over one unbroken run of frames; rows lie track after track, in time order.
+    """
+
+    vectors: NDArray[np.float32]  # (rows, d)
+    frames: NDArray[np.int32]  # (rows,): the frame each row is a part of
+    tracks: NDArray[np.int32]  # (rows,)
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+
+NO_PARTS = Parts(np.zeros((0, 256), np.float32), np.zeros(0, np.int32), np.zeros(0, np.int32))
 
 
 @dataclass(frozen=True)
@@ -36,6 +56,7 @@ class StoredDescriptors:
     descriptors: NDArray[np.float32]
     low_information: NDArray[np.bool_]
     fingerprint: str | None
+    parts: Parts = NO_PARTS
 
     @property
     def frames(self) -> int:
@@ -59,6 +80,7 @@ class Store:
         fingerprint: str,
         descriptors: NDArray[np.floating],
         low_information: NDArray[np.bool_] | None = None,
+        parts: Parts = NO_PARTS,
     ) -> Path:
         """Write a video's descriptors; atomic, so a reader never meets half a file."""
         rows = as_descriptors(descriptors, f"video {video_id!r}")
@@ -69,11 +91,16 @@ class Store:
                 f"video {video_id!r} has {len(rows)} frames and flags for {len(low_information)}"
             )
         # Unit vectors lose about 1e-4 in half precision, far below what any localizer resolves.
+        arrays = {
+            "descriptors": rows.astype(np.float16),
+            "low_information": np.asarray(low_information, dtype=bool),
+        }
+        if len(parts):
+            arrays["parts"] = parts.vectors.astype(np.float16)
+            arrays["part_frames"] = parts.frames.astype(np.int32)
+            arrays["part_tracks"] = parts.tracks.astype(np.int32)
         payload = save(
-            {
-                "descriptors": rows.astype(np.float16),
-                "low_information": np.asarray(low_information, dtype=bool),
-            },
+            arrays,
             metadata={"fingerprint": fingerprint, "video": video_id},
         )
         path = self.path_of(video_id, fingerprint)
@@ -128,10 +155,22 @@ def _read_stored(path: Path) -> StoredDescriptors:
         flags = np.zeros(len(rows), dtype=bool)
         if "low_information" in names:
             flags = file.get_tensor("low_information").astype(bool).reshape(-1)
+        parts = _read_parts(file, len(rows), path) if "parts" in names else NO_PARTS
         metadata = file.metadata() or {}
     if len(flags) != len(rows):
         raise BadDescriptors(f"{path} flags {len(flags)} frames but describes {len(rows)}")
-    return StoredDescriptors(rows, flags, metadata.get("fingerprint"))
+    return StoredDescriptors(rows, flags, metadata.get("fingerprint"), parts)
+
+
+def _read_parts(file: Any, frames: int, path: Path) -> Parts:
+    vectors = as_descriptors(file.get_tensor("parts"), f"{path}, parts")
+    owners = file.get_tensor("part_frames").astype(np.int32).reshape(-1)
+    tracks = file.get_tensor("part_tracks").astype(np.int32).reshape(-1)
+    if not len(vectors) == len(owners) == len(tracks) or owners.min() < 0 or owners.max() >= frames:
+        raise BadDescriptors(
+            f"{path} describes {len(vectors)} parts of frames that do not fit its {frames} frames"
+        )
+    return Parts(vectors, owners, tracks)
 
 
 def _first_line(error: Exception) -> str:

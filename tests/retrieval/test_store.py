@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from retrieval.errors import BadDescriptors, NotFound, RetrievalError
-from retrieval.store import Store, read_descriptors, write_atomically
+from retrieval.store import Parts, Store, read_descriptors, write_atomically
 
 
 def unit_rows(count: int, seed: int = 0) -> np.ndarray:
@@ -26,6 +26,24 @@ def test_what_is_written_is_read_again_with_flags_and_fingerprint(tmp_path: Path
     assert found.descriptors.dtype == np.float32
     assert found.low_information.tolist() == flags.tolist()
     assert (found.fingerprint, found.frames) == ("lite0-1", 9)
+
+
+def test_parts_of_pictures_lie_beside_the_whole_ones(tmp_path: Path):
+    store, vectors = Store(tmp_path), unit_rows(5, seed=3)
+    parts = Parts(vectors, np.array([2, 3, 4, 3, 4]), np.array([0, 0, 0, 1, 1]))
+    found = store.read(store.write("v", "lite0-1", unit_rows(9), None, parts))
+    assert found.frames == 9
+    assert np.abs(found.parts.vectors - vectors).max() < 5e-4
+    assert found.parts.frames.tolist() == [2, 3, 4, 3, 4]
+    assert found.parts.tracks.tolist() == [0, 0, 0, 1, 1]
+    assert len(store.read(store.write("w", "lite0-1", unit_rows(9))).parts) == 0
+
+
+def test_parts_of_frames_that_are_not_there_are_refused(tmp_path: Path):
+    store = Store(tmp_path)
+    parts = Parts(unit_rows(1), np.array([9]), np.array([0]))
+    with pytest.raises(BadDescriptors, match="do not fit its 9 frames"):
+        store.read(store.write("v", "lite0-1", unit_rows(9), None, parts))
 
 
 @pytest.mark.parametrize("video_id", ["../../etc/passwd", "a b/c", "ü" * 300, "x\n", "?#%20"])
