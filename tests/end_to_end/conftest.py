@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,18 +45,21 @@ class Broker:
         )
         wait_until(lambda: (self.folder / "v.sock").exists())
 
-    def kill(self) -> None:
+    def kill(self, forgetting: bool = False) -> None:
+        """kill -9; what it remembers is in its append-only file, unless that is lost too."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
         (self.folder / "v.sock").unlink()
+        if forgetting:
+            shutil.rmtree(self.folder / "appendonlydir")
 
 
 class Site:
     """Runs `vcl` in processes of their own, with the site's environment."""
 
-    def __init__(self, home: Path, broker: Broker) -> None:
-        self.broker = broker
+    def __init__(self, home: Path, broker: Broker, **settings: str) -> None:
+        self.home, self.broker = home, broker
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("VCL_")},
             "VCL_HOME": str(home),
@@ -65,9 +69,10 @@ class Site:
             "VCL_SWEEP_SECONDS": "1",
             "VCL_STALL_SECONDS": "30",
             "OMP_NUM_THREADS": "1",
+            **settings,
         }
         self.worker_log = home / "worker.log"
-        self.worker: subprocess.Popen[bytes] | None = None
+        self.workers: list[subprocess.Popen[bytes]] = []
         self._connection: Any = None
 
     def vcl(self, *arguments: object, **settings: str) -> subprocess.CompletedProcess[str]:
@@ -87,22 +92,34 @@ class Site:
         assert done.returncode == expect, done.stderr
         return json.loads(done.stdout)
 
-    def start_worker(self) -> None:
+    @property
+    def worker(self) -> subprocess.Popen[bytes] | None:
+        """The worker started last."""
+        return self.workers[-1] if self.workers else None
+
+    def start_worker(self, **settings: str) -> subprocess.Popen[bytes]:
         with self.worker_log.open("ab") as log:
-            self.worker = subprocess.Popen(
+            worker = subprocess.Popen(
                 [sys.executable, "-m", "vcl_plugin.cli", "worker", "-c", "2"],
-                env=self.environment,
+                env=self.environment | settings,
                 stdout=log,
                 stderr=log,
             )
+        self.workers.append(worker)
+        return worker
 
-    def stop_worker(self) -> None:
-        if self.worker is not None and self.worker.poll() is None:
-            self.worker.send_signal(signal.SIGTERM)
+    def stop_workers(self) -> None:
+        for worker in self.workers:
+            worker.send_signal(signal.SIGTERM)
+        for worker in self.workers:
             try:
-                self.worker.wait(timeout=30)
+                worker.wait(timeout=30)
             except subprocess.TimeoutExpired:
-                self.worker.kill()
+                for process in (worker.pid, *descendants(worker.pid)):
+                    with suppress(ProcessLookupError):
+                        os.kill(process, signal.SIGKILL)
+                worker.wait()
+        self.workers.clear()
 
     @property
     def database_url(self) -> str:
@@ -114,9 +131,23 @@ class Site:
         if self._connection is None:
             self._connection = psycopg2.connect(self.database_url)
             self._connection.autocommit = True
-        with self._connection.cursor() as cursor:
-            cursor.execute(statement, values or None)
-            return list(cursor.fetchall())
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(statement, values or None)
+                return list(cursor.fetchall())
+        except (psycopg2.OperationalError, psycopg2.InterfaceError):
+            self._connection = None  # the server went away; the next question asks it anew
+            raise
+
+
+def descendants(process: int) -> list[int]:
+    """Every process below that one, parents first."""
+    found: list[int] = []
+    for thread in Path(f"/proc/{process}/task").glob("*"):
+        with suppress(OSError):  # it may have ended meanwhile
+            for child in map(int, (thread / "children").read_text().split()):
+                found += [child, *descendants(child)]
+    return found
 
 
 def wait_until(is_so: Callable[[], Any]) -> Any:
@@ -128,21 +159,29 @@ def wait_until(is_so: Callable[[], Any]) -> Any:
     return found
 
 
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
+@contextmanager
+def open_site(workers: int = 1, **settings: str) -> Iterator[Site]:
+    """A site in a home of its own, with so many workers; gone at the end."""
     home = Path(tempfile.mkdtemp(prefix="vcl-site-"))
     home.chmod(0o711)  # as root, the server's account has to pass
     (home / "broker").mkdir()
     broker = Broker(home / "broker")
     broker.start()
-    site = Site(home, broker)
+    site = Site(home, broker, **settings)
     try:
         started = site.vcl("up")
         assert started.returncode == 0, started.stderr
-        site.start_worker()
+        for _ in range(workers):
+            site.start_worker()
         yield site
     finally:
-        site.stop_worker()
+        site.stop_workers()
         site.vcl("down")
         broker.kill()
         shutil.rmtree(home)
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with open_site() as site:
+        yield site

@@ -1,0 +1,15 @@
+"""One ground for the tests of a file: starting a site costs more than most of its faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults.ground import Ground, open_ground
+
+
+@pytest.fixture(scope="module")
+def ground() -> Iterator[Ground]:
+    with open_ground() as ground:
+        yield ground

@@ -1,0 +1,132 @@
+"""The ground on which faults are made: a real site, its processes, and ways to hurt them.
+
+In: a site with several workers. Out: faults by name, and how long it took to recover from one.
+Called by the fault tests and the soak.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tests.end_to_end.conftest import Site, descendants, open_site, wait_until
+from tests.faults.localizer import ENTRY_POINT, GATE, PACE
+from tests.faults.work import Work
+
+ROOT = Path(__file__).parents[2]
+
+
+class Ground:
+    """A site under fire. While its gate is shut, pairs are begun and none is finished."""
+
+    def __init__(self, site: Site, generator: random.Random) -> None:
+        self.site, self.random = site, generator
+        self.gate = Path(site.environment[GATE])
+        self.faults: dict[str, Callable[[Work], None]] = {
+            "a child killed": self.kill_child,
+            "a worker killed": self.kill_worker,
+            "a worker, its parent and its children killed": self.kill_all_of_a_worker,
+            "the broker killed": self.kill_broker,
+            "the broker killed and its files lost": self.lose_broker,
+            "PostgreSQL killed": self.kill_postgres,
+            "a child stopped": self.stop_child,
+        }
+        self.stopped: list[int] = []
+
+    @contextmanager
+    def shut(self) -> Iterator[None]:
+        self.gate.touch()
+        try:
+            yield
+        finally:
+            self.gate.unlink()
+
+    def strike(self, work: Work, *faults: str) -> float:
+        """Make the faults while pairs are in work; the seconds until all is well again.
+
+        All is well when the pairs that were in work are finished, and another one is.
+        """
+        with self.shut():
+            work.send()
+            held = {pair for pair, _ in wait_until(work.running)}
+            for fault in faults:
+                self.faults[fault](work)
+            left = work.left()
+        started = time.monotonic()
+        wait_until(lambda: not held & work.unfinished() and work.left() < left - len(held))
+        return time.monotonic() - started
+
+    def kill_child(self, work: Work) -> None:
+        """A process in the middle of a pair, as the kernel does when memory runs out."""
+        os.kill(self._holder(work), signal.SIGKILL)
+
+    def kill_worker(self, work: Work) -> None:
+        """Celery's own process; its parent is there to start it anew."""
+        worker = self.random.choice(self.site.workers)
+        wait_until(lambda: descendants(worker.pid))
+        os.kill(descendants(worker.pid)[0], signal.SIGKILL)
+
+    def kill_all_of_a_worker(self, work: Work) -> None:
+        """As when its machine dies; another is started in its place."""
+        worker = self.random.choice(self.site.workers)
+        for process in (worker.pid, *descendants(worker.pid)):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        worker.wait()
+        self.site.workers.remove(worker)
+        self.site.start_worker()
+
+    def kill_broker(self, work: Work) -> None:
+        self.site.broker.kill()
+        self.site.broker.start()
+
+    def lose_broker(self, work: Work) -> None:
+        self.site.broker.kill(forgetting=True)
+        self.site.broker.start()
+
+    def kill_postgres(self, work: Work) -> None:
+        """The workers' parents have to notice and start it again."""
+        os.kill(self.site.vcl_json("status")["services"][0]["pid"], signal.SIGKILL)
+
+    def stop_child(self, work: Work) -> None:
+        """A process that hangs as a whole: not even its heartbeat goes on."""
+        self.stopped.append(self._holder(work))
+        os.kill(self.stopped[-1], signal.SIGSTOP)
+
+    def wake_stopped(self) -> None:
+        """They go on where they stood, with results that nobody waits for any more."""
+        for process in self.stopped:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGCONT)
+        self.stopped.clear()
+
+    def _holder(self, work: Work) -> int:
+        holders = {holder for _, holder in wait_until(work.running)}
+        return int(self.random.choice(sorted(holders)).split(":")[1])
+
+
+@contextmanager
+def open_ground(
+    seed: int = 1, workers: int = 2, pace: float = 0.0, **settings: str
+) -> Iterator[Ground]:
+    """A site whose workers load the localizer with weak spots, found like anybody's plugin."""
+    with open_site(workers=0, **settings) as site:
+        plugin = site.home / "plugin" / "marked-1.dist-info"
+        plugin.mkdir(parents=True)
+        (plugin / "METADATA").write_text("Metadata-Version: 2.1\nName: marked\nVersion: 1\n")
+        (plugin / "entry_points.txt").write_text(ENTRY_POINT)
+        gate = site.home / "gate"
+        site.environment |= {
+            "PYTHONPATH": f"{plugin.parent}:{ROOT}",
+            "VCL_LOCALIZER": "marked",
+            GATE: str(gate),
+            PACE: str(pace),
+        }
+        for _ in range(workers):
+            site.start_worker()
+        yield Ground(site, random.Random(seed))
