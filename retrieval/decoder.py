@@ -1,28 +1,60 @@
 """The decoder child: one video file in, sampled RGB frames out on a pipe, then the process ends.
 
-In: one JSON request as the only argument. Out: messages on stdout (see `video`, which starts it).
-A hostile file can crash, hang or bloat this process and nothing else. It imports neither numpy nor
-any other module of the project, so it starts in a tenth of a second.
+In: one JSON request as the only argument, the open file as stdin. Out: messages on stdout (see
+`video`, which starts it). A hostile file can crash, hang or bloat this process and nothing else:
+before its first byte is looked at, the process gives up all else (see `confinement`). It imports
+neither numpy nor the package, so it starts in a tenth of a second.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, BinaryIO
 
 import av
 import av.codec.hwaccel
 
+# PyAV imports these when it meets such a track; by then nothing can be imported any more.
+import av.subtitles.codeccontext
+import av.subtitles.stream
+from av.video.reformatter import VideoReformatter
+
+
+def _sibling(name: str) -> ModuleType:
+    """A module beside this one, found by its file: the package is not on this process's path."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+completeness, confinement = _sibling("completeness"), _sibling("confinement")
+
+VIDEO = 0  # the file, open as stdin
+# One for all frames, since it keeps its tables from frame to frame.
+REFORMATTER = VideoReformatter()
 # Demuxers a file may use. Playlists, image sequences, capture devices and concatenations are left
 # out on purpose: they open other files or addresses. The audio formats are here only so that such
 # a file is called "no video stream" and not "not a video".
 FORMATS = "mov,mp4,matroska,webm,avi,mpeg,mpegts,mpegvideo,m4v,ogg,flv,asf,mp3,wav,flac,aac"
+# Decoders a video track may use: what people upload and what studios keep. FFmpeg has two hundred
+# more, of games and cameras long gone; they are where its bugs are.
+CODECS = (
+    "h264,hevc,vvc,av1,libdav1d,vp8,vp9,libvpx,libvpx-vp9,vp6,vp6a,vp6f,theora,mpeg1video,"
+    "mpeg2video,mpegvideo,mpeg4,msmpeg4v1,msmpeg4v2,msmpeg4,wmv1,wmv2,wmv3,vc1,h261,h263,h263p,"
+    "h263i,flv,mjpeg,prores,dnxhd,dvvideo,cfhd,ffv1,huffyuv,ffvhuff,utvideo,rawvideo,v210,qtrle,"
+    "cinepak,svq1,svq3,indeo3,indeo4,indeo5,msvideo1,msrle,rpza,jpeg2000,png"
+)
 MAX_PIXELS = 64_000_000  # 8K is 33 million; above this a file is an attack or a mistake
 MAX_BAD_PACKETS = 5_000
 MAX_BUFFERED_PACKETS = 400
@@ -57,67 +89,59 @@ def main() -> None:
 
 
 def _serve(request: dict[str, Any], out: BinaryIO) -> None:
-    _limit_process(request["memory_bytes"], request["cpu_seconds"])
-    path = request["path"]
-    with _open(path, request["hardware"]) as container:
+    if request["hardware"]:  # its driver opens devices and libraries as it goes
+        confinement.limit_resources(None, request["cpu_seconds"])
+    else:
+        confinement.confine_process(
+            request["memory_bytes"], request["cpu_seconds"], has_threads=request["threads"] != 1
+        )
+    with _open(request["hardware"]) as container:
         stream = _choose_stream(container)
         clock = _Clock(container, stream)
         _send(out, b"I", json.dumps(_describe(container, stream, clock)).encode())
         if request["fps"] is None:
             return
         count = 0
+        shown: Any = None
         sampler = _Sampler(container, stream, clock, request["fps"], request["threads"])
         for due, frame in sampler:
-            _send_frame(out, due, frame, request["size"])
+            if frame is shown:  # a still of ten hours crosses the pipe once
+                _send(out, b"R", struct.pack("<d", due))
+            else:
+                _send_frame(out, due, frame, request["size"])
+                shown = frame
             count += 1
             if count >= request["max_frames"]:
                 return
-        _refuse_cut_file(path, count, sampler.shown_until, clock.declared_seconds)
+        _refuse_cut_file(count, sampler.shown_until, clock.declared_seconds)
         if count == 0:
             raise Unusable("no_frames", "no frame of it can be decoded")
         _send(out, b"D", json.dumps({"seconds": sampler.shown_until}).encode())
 
 
-def _refuse_cut_file(path: str, count: int, shown: float, declared: float | None) -> None:
+def _refuse_cut_file(count: int, shown: float, declared: float | None) -> None:
     """A file whose end is missing is refused, unless what is missing is a trifle."""
-    missing = missing_bytes(path)
+    missing = completeness.missing_bytes(VIDEO)
     if missing == 0:
         return
     is_short = declared is not None and declared - shown > max(2.0, 0.05 * declared)
-    is_cut = missing > 0.05 * (missing + os.path.getsize(path))
+    is_cut = missing > 0.05 * (missing + os.fstat(VIDEO).st_size)
     if count == 0 or is_short or is_cut:
         raise Unusable("truncated", f"the file ends early, after {shown:.1f} seconds")
 
 
-def _limit_process(memory_bytes: int | None, cpu_seconds: int) -> None:
-    try:
-        import resource
-    except ImportError:  # not a POSIX system: the time limit of the parent remains
-        return
-    for name, limit in (
-        ("RLIMIT_AS", memory_bytes),
-        ("RLIMIT_CPU", cpu_seconds),
-        ("RLIMIT_FSIZE", 0),
-        ("RLIMIT_CORE", 0),
-    ):
-        kind = getattr(resource, name, None)
-        if kind is None or limit is None:
-            continue
-        hard = resource.getrlimit(kind)[1]
-        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-        # macOS refuses an address-space limit
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(kind, (limit, limit))
-
-
-def _open(path: str, hardware: str | None) -> Any:
+def _open(hardware: str | None) -> Any:
     hwaccel = av.codec.hwaccel.HWAccel(hardware) if hardware else None  # falls back to software
-    options = {"format_whitelist": FORMATS, "protocol_whitelist": "file"}
+    options = {
+        "fd": str(VIDEO),
+        "protocol_whitelist": "fd",  # nothing that has a name: no file, no address
+        "format_whitelist": FORMATS,
+        "codec_whitelist": CODECS,
+    }
     try:
-        # "file:" keeps names such as "concat:a" or "http:b" from being read as addresses.
-        return av.open(f"file:{path}", options=options, metadata_errors="replace", hwaccel=hwaccel)
+        return av.open("fd:", options=options, metadata_errors="replace", hwaccel=hwaccel)
     except (av.error.InvalidDataError, av.error.ArgumentError, av.error.DemuxerNotFoundError):
-        if missing_bytes(path) > 0:
+        if completeness.missing_bytes(VIDEO) > 0:
             raise Unusable("truncated", "the file ends before its index") from None
         raise Unusable("not_video", "its content is of no known video format") from None
     except av.error.MemoryError:
@@ -136,9 +160,16 @@ def _choose_stream(container: Any) -> Any:
     context = stream.codec_context
     if context is None:
         raise Unusable("not_video", "its video codec is unknown here")
-    if context.width * context.height > MAX_PIXELS:
-        raise Unusable("too_large", f"its pictures are {context.width}x{context.height}")
+    if context.name not in CODECS.split(","):
+        raise Unusable("not_video", f"its codec {context.name} is not decoded here")
+    _refuse_giant(context.width, context.height)
+    context.options = {"max_pixels": str(MAX_PIXELS)}  # a picture may grow midway
     return stream
+
+
+def _refuse_giant(width: int, height: int) -> None:
+    if width * height > MAX_PIXELS:
+        raise Unusable("too_large", f"its pictures are {width}x{height}")
 
 
 def _describe(container: Any, stream: Any, clock: _Clock) -> dict[str, Any]:
@@ -345,77 +376,26 @@ class _Sampler:
 
 def _send_frame(out: BinaryIO, due: float, frame: Any, size: list[int] | None) -> None:
     """Scales first and turns later (in the parent): fewer pixels to turn."""
+    _refuse_giant(frame.width, frame.height)
     rotation = int(frame.rotation) % 360
     width, height = size or (frame.width, frame.height)
     if size and rotation in (90, 270):
         width, height = height, width
-    picture = frame.reformat(width=width, height=height, format="rgb24", interpolation="AREA")
+    picture = REFORMATTER.reformat(
+        frame, width=width, height=height, format="rgb24", interpolation="AREA", threads=1
+    )
     plane = picture.planes[0]
     row, stride = width * 3, plane.line_size
     pixels = bytes(plane)
     if stride != row:
         pixels = b"".join(pixels[y * stride : y * stride + row] for y in range(height))
-    _send(out, b"F", struct.pack("<dHHH", due, width, height, rotation) + pixels[: row * height])
+    _send(out, b"F", struct.pack("<dIIH", due, width, height, rotation) + pixels[: row * height])
 
 
 def _send(out: BinaryIO, kind: bytes, body: bytes) -> None:
     message = memoryview(kind + struct.pack("<I", len(body)) + body)
     while message:
         message = message[out.write(message) :]
-
-
-def missing_bytes(path: str) -> int:
-    """How many bytes the file's own structure says are absent; 0 where it says nothing.
-
-    Knows the three containers that state lengths: MP4/MOV boxes, Matroska's segment, AVI's RIFF.
-    """
-    size = os.path.getsize(path)
-    with Path(path).open("rb") as file:
-        head = file.read(256)
-        if head[:4] == b"RIFF":
-            return max(0, 8 + struct.unpack("<I", head[4:8])[0] - size)
-        if head[:4] == b"\x1a\x45\xdf\xa3":
-            return _missing_in_matroska(head, size)
-        if head[4:8] in (b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip"):
-            return _missing_in_mp4(file, size)
-    return 0
-
-
-def _missing_in_mp4(file: BinaryIO, size: int) -> int:
-    place, kinds = 0, set()
-    while place + 8 <= size:
-        file.seek(place)
-        head = file.read(16)
-        length, kind = struct.unpack(">I4s", head[:8])
-        if length == 1 and len(head) == 16:
-            length = struct.unpack(">Q", head[8:])[0]
-        elif length == 0:
-            length = size - place
-        kinds.add(kind)
-        if length < 8:
-            break
-        place += length
-    # A recorder that was cut off never wrote its index.
-    return max(place - size, 0 if b"moov" in kinds else 1)
-
-
-def _missing_in_matroska(head: bytes, size: int) -> int:
-    def number(place: int) -> tuple[int | None, int]:
-        length = 9 - head[place].bit_length() if head[place] else 9
-        if length > 8 or place + length > len(head):
-            return None, place
-        raw = int.from_bytes(head[place : place + length], "big")
-        value = raw & ((1 << (7 * length)) - 1)
-        return (None if value == (1 << (7 * length)) - 1 else value), place + length
-
-    header, place = number(4)
-    if header is None or place + header + 5 > len(head):
-        return 0
-    place += header
-    if head[place : place + 4] != b"\x18\x53\x80\x67":
-        return 0
-    segment, place = number(place + 4)
-    return 0 if segment is None else max(0, place + segment - size)
 
 
 if __name__ == "__main__":

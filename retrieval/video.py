@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -32,12 +33,14 @@ from retrieval.errors import BadVideo
 
 SAMPLE_FPS = 1.0
 DECODER = Path(__file__).with_name("decoder.py")
-DECODER_MEMORY = 3 << 30
+DECODER_MEMORY = 1 << 30
 PIPE_BYTES = 1 << 20
+BATCH_BYTES = 1 << 28  # pictures kept at their own size fill a batch sooner than by their number
+MAX_MESSAGE = 1 << 28  # the largest picture a decoder sends is 192 MB
 # The child parses hostile bytes, so it sees nothing of the environment that it does not need.
 DECODER_ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
 
-_FRAME_HEAD = struct.Struct("<dHHH")
+_FRAME_HEAD = struct.Struct("<dIIH")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +133,8 @@ class FrameReader:
         self._patience = timeout
         self._timeout = timeout
         self._buffer = bytearray()
-        with _opened(self.path):
-            pass
         hardware = "cuda" if device != "cpu" and Path("/dev/nvidia0").exists() else None
         request = {
-            "path": str(self.path.absolute()),
             "fps": fps,
             "size": size,
             "max_frames": max_frames,
@@ -144,7 +144,8 @@ class FrameReader:
             "memory_bytes": None if hardware else DECODER_MEMORY,
             "cpu_seconds": int(timeout * max(1, threads or os.cpu_count() or 1)) + 1,
         }
-        self._child = _start_decoder(request)
+        with _opened(self.path) as file:
+            self._child = _start_decoder(request, file)
         self._closed = False
         try:
             self.info = self._read_info()
@@ -166,14 +167,20 @@ class FrameReader:
     def __iter__(self) -> Iterator[FrameBatch]:
         seconds: list[float] = []
         frames: list[NDArray[np.uint8]] = []
+        last: NDArray[np.uint8] | None = None
         try:
             while (message := self._read_message()) is not None:
                 if message[0] == b"D":
                     self.seconds = json.loads(message[1])["seconds"]
                     continue
-                second, frame = _unpack_frame(message[1])
+                second, frame = self._unpack_frame(*message, frames[-1] if frames else last)
                 # A film whose picture size changes midway starts a new batch there.
-                if frames and (len(frames) == self._batch_frames or frame.shape != frames[0].shape):
+                if frames and (
+                    len(frames) == self._batch_frames
+                    or frame.shape != frames[0].shape
+                    or (len(frames) + 1) * frame.nbytes > BATCH_BYTES
+                ):
+                    last = frames[-1]
                     yield FrameBatch(np.array(seconds), np.stack(frames))
                     seconds, frames = [], []
                 seconds.append(second)
@@ -202,26 +209,61 @@ class FrameReader:
         message = self._read_message()
         if message is None:
             raise self._bad("decoder_died", "the decoder ended without an answer")
-        return VideoInfo(**json.loads(message[1]))
+        try:
+            return VideoInfo(**json.loads(message[1]))
+        except (ValueError, TypeError):
+            raise self._babble() from None
+
+    def _unpack_frame(
+        self, kind: bytes, body: bytes, last: NDArray[np.uint8] | None
+    ) -> tuple[float, NDArray[np.uint8]]:
+        """A picture and its second; "R" says that the last one is still on screen."""
+        try:
+            if kind == b"R" and last is not None:
+                return struct.unpack("<d", body)[0], last
+            second, width, height, rotation = _FRAME_HEAD.unpack_from(body)
+            frame = np.frombuffer(body, np.uint8, offset=_FRAME_HEAD.size)
+            frame = frame.reshape(height, width, 3)
+        except (ValueError, struct.error):
+            raise self._babble() from None
+        return second, np.rot90(frame, rotation // 90) if rotation % 90 == 0 else frame
 
     def _read_message(self) -> tuple[bytes, bytes] | None:
         """The next message, or None at the end; an error message is raised."""
         head = self._read_exactly(5)
         if head is None:
-            status = self._child.wait()
+            status = self._await_end()
             if status != 0:
                 cause = f"signal {-status}" if status < 0 else f"status {status}"
                 raise self._bad("decoder_died", f"the decoder ended with {cause}")
             return None
         kind, (length,) = head[:1], struct.unpack("<I", head[1:])
+        # A file may have taken the child over: what it says is checked like the file itself.
+        if length > MAX_MESSAGE:
+            raise self._babble()
         body = self._read_exactly(length)
         if body is None:
-            self._child.wait()
+            self._await_end()
             raise self._bad("decoder_died", "the decoder ended in the middle of a frame")
         if kind == b"E":
-            answer = json.loads(body)
-            raise self._bad(answer["code"], answer["reason"])
+            try:
+                answer = json.loads(body)
+                raise self._bad(answer["code"], str(answer["reason"]))
+            except (ValueError, TypeError, KeyError):
+                raise self._babble() from None
         return kind, body
+
+    def _await_end(self) -> int:
+        """The status of a child that closed its pipe; one that lives on is ended."""
+        try:
+            return self._child.wait(timeout=max(0.1, self._patience))
+        except subprocess.TimeoutExpired:
+            self.close()
+            return self._child.returncode
+
+    def _babble(self) -> BadVideo:
+        self.close()
+        return self._bad("decoder_died", "the decoder sent what no decoder sends")
 
     def _read_exactly(self, count: int) -> bytes | None:
         """`count` bytes, or None when the child closed the pipe before the first of them."""
@@ -259,17 +301,18 @@ _REMEDIES = {
 }
 
 
-def _opened(path: Path) -> Any:
+def _opened(path: Path) -> BufferedReader:
     """The file open for reading, or the plain reason why it cannot be."""
     try:
-        facts = path.stat()
-        if stat.S_ISDIR(facts.st_mode):
-            raise BadVideo(f"{path} is a directory; name a video file in it", code="is_directory")
-        if not stat.S_ISREG(facts.st_mode):
-            raise BadVideo(f"{path} is not a regular file; save it as one", code="unreadable")
-        if facts.st_size == 0:
-            raise BadVideo(f"{path} is empty; copy or upload it again", code="empty")
-        return path.open("rb")
+        _require_video_file(path, path.stat())  # before opening: some devices act on that
+        # Not waiting: the name may have become a pipe since, whose writer never comes.
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+        try:
+            _require_video_file(path, os.fstat(file.fileno()))
+        except BaseException:
+            file.close()
+            raise
+        return file
     except (FileNotFoundError, NotADirectoryError):
         raise BadVideo(f"{path} does not exist; check the path", code="missing") from None
     except (OSError, ValueError) as error:
@@ -279,12 +322,21 @@ def _opened(path: Path) -> Any:
         ) from None
 
 
-def _start_decoder(request: dict[str, Any]) -> subprocess.Popen[bytes]:
+def _require_video_file(path: Path, facts: os.stat_result) -> None:
+    if stat.S_ISDIR(facts.st_mode):
+        raise BadVideo(f"{path} is a directory; name a video file in it", code="is_directory")
+    if not stat.S_ISREG(facts.st_mode):
+        raise BadVideo(f"{path} is not a regular file; save it as one", code="unreadable")
+    if facts.st_size == 0:
+        raise BadVideo(f"{path} is empty; copy or upload it again", code="empty")
+
+
+def _start_decoder(request: dict[str, Any], file: BufferedReader) -> subprocess.Popen[bytes]:
     # A fresh process, not a fork: this one may hold torch or faiss, whose locks do not survive it.
     # -P keeps the folder of decoder.py out of the child's module path.
     child = subprocess.Popen(
         [sys.executable, "-P", str(DECODER), json.dumps(request)],
-        stdin=subprocess.DEVNULL,
+        stdin=file,  # open already: the child needs no path, and no swap of a link reaches it
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env={name: os.environ[name] for name in DECODER_ENVIRONMENT if name in os.environ},
@@ -304,9 +356,3 @@ def _widen_pipe(child: subprocess.Popen[bytes]) -> None:
         fcntl.fcntl(child.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     except (ImportError, AttributeError, OSError):
         return
-
-
-def _unpack_frame(body: bytes) -> tuple[float, NDArray[np.uint8]]:
-    second, width, height, rotation = _FRAME_HEAD.unpack_from(body)
-    frame = np.frombuffer(body, np.uint8, offset=_FRAME_HEAD.size).reshape(height, width, 3)
-    return second, np.rot90(frame, rotation // 90) if rotation % 90 == 0 else frame

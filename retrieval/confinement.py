@@ -1,0 +1,146 @@
+"""What the decoder child may still do once it has what it needs: compute, read, write its pipe.
+
+In: limits of memory and time. Out: a process that opens no file, no socket and no program.
+Called by the decoder before it looks at the first byte of a video; imports nothing of the project.
+
+Three nets, each for what slips through the one before. Resource limits hold on every POSIX system:
+no room for another file descriptor. Landlock (Linux 5.13) refuses paths, TCP and signals to others;
+a system-call filter refuses sockets and new processes. Where the kernel lacks one, the others hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+import struct
+import sys
+
+_SET_NO_NEW_PRIVILEGES = 38
+_SET_SYSTEM_CALL_FILTER = 22
+_LANDLOCK_CREATE, _LANDLOCK_RESTRICT = 444, 446  # the same number on every architecture
+_X32_CALLS = 0x40000000
+
+# Numbers on (x86_64, aarch64); None where that machine has no such call.
+_FORBIDDEN_CALLS = {
+    "socket": (41, 198),
+    "socketpair": (53, 199),
+    "connect": (42, 203),
+    "bind": (49, 200),
+    "listen": (50, 201),
+    "sendto": (44, 206),
+    "sendmsg": (46, 211),
+    "execve": (59, 221),
+    "execveat": (322, 281),
+    "fork": (57, None),
+    "vfork": (58, None),
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "kill": (62, 129),
+    "open_by_handle_at": (304, 265),
+    "mount": (165, 40),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425),
+    "keyctl": (250, 219),
+}
+_CLONE, _CLONE3 = (56, 220), 435
+_IS_THREAD = 0x10000  # the flag of clone that tells a new thread from a new process
+_MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+_ALLOW, _REFUSE, _UNKNOWN = 0x7FFF0000, 0x00050001, 0x00050026  # run; EPERM; ENOSYS
+
+
+def confine_process(memory_bytes: int, cpu_seconds: int, *, has_threads: bool) -> None:
+    """Give up, for good, whatever decoding an open file does not need.
+
+    One file descriptor may still be opened: the demuxer takes a second handle of its file.
+    """
+    limit_resources(memory_bytes, cpu_seconds)
+    free = os.dup(0)
+    os.close(free)
+    _limit("RLIMIT_NOFILE", free + 1)
+    if not has_threads:
+        _limit("RLIMIT_NPROC", 0)  # threads count, too; root is not counted
+    if sys.platform == "linux":
+        library = ctypes.CDLL(None, use_errno=True)
+        library.prctl(_SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+        _forbid_paths(library)
+        _forbid_calls(library)
+
+
+def limit_resources(memory_bytes: int | None, cpu_seconds: int) -> None:
+    """Memory and time, no file written, no core dump."""
+    if memory_bytes is not None:
+        _limit("RLIMIT_AS", memory_bytes)
+    _limit("RLIMIT_CPU", cpu_seconds)
+    _limit("RLIMIT_FSIZE", 0)
+    _limit("RLIMIT_CORE", 0)
+
+
+def _limit(name: str, most: int) -> None:
+    try:
+        import resource
+    except ImportError:  # not a POSIX system: the time limit of the parent remains
+        return
+    kind = getattr(resource, name, None)
+    if kind is None:
+        return
+    hard = resource.getrlimit(kind)[1]
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    # macOS refuses an address-space limit.
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(kind, (most, most))
+
+
+def _forbid_paths(library: ctypes.CDLL) -> None:
+    """A Landlock ruleset that handles every right and grants none."""
+    version = library.syscall(_LANDLOCK_CREATE, None, 0, 1)
+    if version < 1:  # not in this kernel, or switched off
+        return
+    rights = {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)  # each version knows more of them
+    ruleset = struct.pack("<Q", (1 << rights) - 1)
+    if version >= 4:
+        ruleset += struct.pack("<Q", 0b11)  # TCP: bind, connect
+    if version >= 6:
+        ruleset += struct.pack("<Q", 0b11)  # abstract sockets and signals beyond this process
+    handle = library.syscall(_LANDLOCK_CREATE, ruleset, len(ruleset), 0)
+    if handle >= 0:
+        library.syscall(_LANDLOCK_RESTRICT, handle, 0)
+        os.close(handle)
+
+
+def _forbid_calls(library: ctypes.CDLL) -> None:
+    """A filter under which those calls answer "not permitted", as do those of other machines.
+
+    A filter cannot see what is asked of clone3; told that there is none, the C library asks clone.
+    """
+    if platform.machine() not in _MACHINES:
+        return
+    column, architecture = _MACHINES[platform.machine()]
+    forbidden = [n for each in _FORBIDDEN_CALLS.values() if (n := each[column]) is not None]
+    load, equal, at_least, has_bits, answer = 0x20, 0x15, 0x35, 0x45, 0x06
+    refusal = len(forbidden) + 9  # where in the program it stands
+    steps = [
+        (load, 0, 0, 4),
+        (equal, 0, refusal - 2, architecture),
+        (load, 0, 0, 0),
+        (at_least, refusal - 4, 0, _X32_CALLS),
+        *((equal, refusal - place - 1, 0, n) for place, n in enumerate(forbidden, start=4)),
+        (equal, 5, 0, _CLONE3),
+        (equal, 0, 2, _CLONE[column]),
+        (load, 0, 0, 16),  # the first argument
+        (has_bits, 0, 1, _IS_THREAD),
+        (answer, 0, 0, _ALLOW),
+        (answer, 0, 0, _REFUSE),
+        (answer, 0, 0, _UNKNOWN),
+    ]
+    assert steps[refusal] == (answer, 0, 0, _REFUSE)
+    program = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *each) for each in steps))
+    # struct sock_fprog: a count and a pointer, aligned.
+    header = struct.pack("@HP", len(steps), ctypes.addressof(program))
+    library.prctl(_SET_SYSTEM_CALL_FILTER, 2, header, 0, 0)
