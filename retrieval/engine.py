@@ -34,6 +34,7 @@ from retrieval.records import Pair
 from retrieval.replica import Replica
 from retrieval.settings import Settings
 from retrieval.store import Store, StoredDescriptors
+from retrieval.tracks import PartTracker
 from retrieval.video import hash_file, read_frames
 
 log = logging.getLogger(__name__)
@@ -307,11 +308,12 @@ class RetrievalEngine:
                     "register it again",
                     code="changed",
                 )
+            tracker = PartTracker(self.descriptor)
             vectors, flags, duration = describe_video(
-                Path(video["path"]), self.descriptor, self.settings
+                Path(video["path"]), self.descriptor, self.settings, tracker=tracker
             )
             key = self.descriptor.fingerprint.key
-            path = self.store.write(video["id"], key, vectors, flags)
+            path = self.store.write(video["id"], key, vectors, flags, tracker.finish())
         except (BadVideo, BadDescriptors) as error:
             with transaction(self.database) as connection:
                 catalogue.fail_ingest(connection, video["id"], error.code, str(error), holder)
@@ -343,10 +345,12 @@ def describe_video(
     descriptor: Descriptor,
     settings: Settings,
     on_frames: Callable[[int, float | None], None] = lambda done, total: None,
+    tracker: PartTracker | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_], float]:
     """Descriptors of a file, which frames say little, and its duration; needs no database.
 
-    Frames are described as they are decoded, so memory does not grow with the film's length.
+    Frames are described as they are decoded, so memory does not grow with the film's length. A
+    `tracker`, if given, watches them for parts that deserve descriptors of their own.
     """
     vectors: list[NDArray[np.float32]] = []
     flags: list[NDArray[np.bool_]] = []
@@ -360,6 +364,8 @@ def describe_video(
         for _, frames in reader:
             vectors.append(descriptor.embed(frames))
             flags.append(flag_low_information(frames))
+            if tracker is not None:
+                tracker.watch(frames)
             done += len(frames)
             on_frames(done, reader.info.duration)
         duration = reader.info.duration

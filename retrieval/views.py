@@ -160,12 +160,12 @@ def _support(
 def _drop_repeats(boxes: list[Box]) -> list[Box]:
     kept: list[Box] = []
     for box in boxes:
-        if all(_overlap(box, other) < 0.8 for other in kept):
+        if all(box_overlap(box, other) < 0.8 for other in kept):
             kept.append(box)
     return kept
 
 
-def _overlap(one: Box, other: Box) -> float:
+def box_overlap(one: Box, other: Box) -> float:
     """Intersection over union."""
     wide = min(one[2], other[2]) - max(one[0], other[0])
     high = min(one[3], other[3]) - max(one[1], other[1])

@@ -22,6 +22,7 @@ from retrieval.errors import BadDescriptors, FingerprintMismatch, NotFound, Retr
 from retrieval.plugins import Array
 from retrieval.records import Pair, Segment
 from retrieval.store import StoredDescriptors
+from retrieval.tracks import localize_views
 from vcl_plugin.guard import is_low_information
 from vcl_plugin.segments import LeasedPair, Outcome, record_segments
 from vcl_plugin.settlement import settle_claims
@@ -102,7 +103,7 @@ class LocalizeWorker:
                 return 0
             started = time.monotonic()
             try:
-                found = self.engine.localizer.localize_many(query.descriptors, references)
+                found = localize_views(self.engine.localizer, query, references)
             except Exception:
                 # One pair of the batch is bad: find out which by taking them one at a time.
                 return sum(
@@ -185,7 +186,7 @@ class LocalizeWorker:
     ) -> bool:
         started = time.monotonic()
         try:
-            segments = self.engine.localizer.localize(query.descriptors, reference)
+            [segments] = localize_views(self.engine.localizer, query, [reference])
         except Exception as error:
             self._end_attempt(pair, error, holder)
             return False
