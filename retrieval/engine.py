@@ -32,6 +32,7 @@ from retrieval.index import VideoIndex
 from retrieval.plugins import Localizer, Pooler, load_localizer, load_pooler
 from retrieval.records import Pair
 from retrieval.replica import Replica
+from retrieval.roots import confine_path
 from retrieval.settings import Settings
 from retrieval.store import Store, StoredDescriptors
 from retrieval.tracks import PartTracker
@@ -62,7 +63,7 @@ class RetrievalEngine:
     def __init__(self, settings: Settings, database: Engine) -> None:
         self.settings = settings
         self.database = database
-        self.store = Store(settings.store_dir)
+        self.store = Store(settings.store_dir, settings.roots)
 
     @cached_property
     def descriptor(self) -> Descriptor:
@@ -109,7 +110,7 @@ class RetrievalEngine:
 
     def register(self, path: Path, title: str | None = None) -> str:
         """A row for that file, found by its content; decoding is a later step."""
-        digest = hash_file(path)
+        digest = hash_file(confine_path(path, self.settings.roots))
         with transaction(self.database) as connection:
             return catalogue.register_file(connection, path.absolute(), digest, title)
 
@@ -302,7 +303,8 @@ class RetrievalEngine:
     def _describe(self, video: dict[str, Any], holder: str) -> None:
         """Describe a leased video: it becomes ready, or failed, or waits for another attempt."""
         try:
-            if hash_file(video["path"]) != video["content_hash"]:
+            path = confine_path(video["path"], self.settings.roots)
+            if hash_file(path) != video["content_hash"]:
                 raise BadVideo(
                     f"{video['path']} holds another video than when it was registered; "
                     "register it again",
@@ -310,10 +312,10 @@ class RetrievalEngine:
                 )
             tracker = PartTracker(self.descriptor)
             vectors, flags, duration = describe_video(
-                Path(video["path"]), self.descriptor, self.settings, tracker=tracker
+                path, self.descriptor, self.settings, tracker=tracker
             )
             key = self.descriptor.fingerprint.key
-            path = self.store.write(video["id"], key, vectors, flags, tracker.finish())
+            stored = self.store.write(video["id"], key, vectors, flags, tracker.finish())
         except (BadVideo, BadDescriptors) as error:
             with transaction(self.database) as connection:
                 catalogue.fail_ingest(connection, video["id"], error.code, str(error), holder)
@@ -324,7 +326,7 @@ class RetrievalEngine:
             return
         with transaction(self.database) as connection:
             catalogue.record_descriptors(
-                connection, video["id"], key, str(path), len(vectors), vectors.shape[1]
+                connection, video["id"], key, str(stored), len(vectors), vectors.shape[1]
             )
             catalogue.finish_ingest(connection, video["id"], duration, holder)
 

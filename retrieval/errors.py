@@ -38,7 +38,8 @@ class BadVideo(RetrievalError):
 
 
 class BadDescriptors(RetrievalError):
-    """Codes: wrong_dimension, not_finite, no_frames, not_an_array, unreadable."""
+    """Codes: wrong_dimension, not_finite, no_frames, not_an_array, unreadable, too_long,
+    outside_media_roots."""
 
     code = "bad_descriptors"
 

@@ -33,6 +33,9 @@ class Settings:
     )
     database_url: str = _setting("", "PostgreSQL to use instead of the embedded one")
     broker_url: str = _setting("", "Redis or Valkey to use instead of the embedded one")
+    media_roots: str = _setting(
+        "", f"folders that all given paths must lie in, separated by {os.pathsep!r}; empty: any"
+    )
     device: str = _setting("auto", "auto, cpu, cuda or cuda:N")
     descriptor: str = _setting("lite0", "frame descriptor")
     pooler: str = _setting("mean", "how descriptors become index vectors")
@@ -60,6 +63,12 @@ class Settings:
         object.__setattr__(self, "home", Path(self.home).expanduser().absolute())
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
             raise BadSetting(f"VCL_DEVICE is {self.device!r}; use auto, cpu, cuda or cuda:N")
+        for root in self.roots:
+            if not root.is_absolute():
+                raise BadSetting(
+                    f"VCL_MEDIA_ROOTS names {str(root)!r}; workers have folders of their own, so "
+                    "each root must be an absolute path"
+                )
         for each in fields(self):
             low, high = each.metadata["low"], each.metadata["high"]
             value = getattr(self, each.name)
@@ -68,6 +77,12 @@ class Settings:
             if (low is not None and value < low) or (high is not None and value > high):
                 limits = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
                 raise BadSetting(f"{variable(each.name)} is {value}; it must be {limits}")
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """The media roots; none means that paths are not confined."""
+        names = (each.strip() for each in self.media_roots.split(os.pathsep))
+        return tuple(Path(name) for name in names if name)
 
     @property
     def store_dir(self) -> Path:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,10 @@ from safetensors.numpy import save
 
 from retrieval.arrays import as_descriptors
 from retrieval.errors import BadDescriptors, NotFound, RetrievalError
+from retrieval.roots import confine_path
+
+# Over two days of video. A file of more is refused before it is read into memory.
+MAX_FRAMES = 200_000
 
 
 @dataclass(frozen=True)
@@ -64,10 +69,14 @@ class StoredDescriptors:
 
 
 class Store:
-    """A folder of descriptor files, addressed by (video, fingerprint)."""
+    """A folder of descriptor files, addressed by (video, fingerprint).
 
-    def __init__(self, root: Path) -> None:
+    Files of foreign engines lie elsewhere: in one of the media `roots`, where there are any.
+    """
+
+    def __init__(self, root: Path, roots: Sequence[Path] = ()) -> None:
         self.root = root
+        self.roots = (root, *roots) if roots else ()
 
     def path_of(self, video_id: str, fingerprint: str) -> Path:
         """Where that video's file lies; ids may hold any character, so their hash names it."""
@@ -108,17 +117,17 @@ class Store:
         return path
 
     def read(self, location: str | Path) -> StoredDescriptors:
-        return read_descriptors(location)
+        return read_descriptors(confine_path(_local_path(location), self.roots, BadDescriptors))
 
     def has(self, location: str | Path) -> bool:
         """Whether a file lies there; whether it can be read is another question."""
-        return _local_path(location).is_file()
+        return _is_file(_local_path(location))
 
 
 def read_descriptors(location: str | Path) -> StoredDescriptors:
     """Load a file of the store, or a plain .npy, from a path or a file:// URL."""
     path = _local_path(location)
-    if not path.is_file():
+    if not _is_file(path):
         raise NotFound(f"no descriptor file at {path}; ingest or register the video again")
     try:
         return _read_array(path) if path.suffix.lower() == ".npy" else _read_stored(path)
@@ -139,6 +148,7 @@ def read_descriptors(location: str | Path) -> StoredDescriptors:
 
 def _read_array(path: Path) -> StoredDescriptors:
     with path.open("rb") as file:  # not np.load, which would also open archives and pickles
+        _refuse_giant(path, np.lib.format.open_memmap(path, mode="r").shape)
         rows = as_descriptors(np.lib.format.read_array(file, allow_pickle=False), str(path))
     return StoredDescriptors(rows, np.zeros(len(rows), dtype=bool), None)
 
@@ -151,6 +161,7 @@ def _read_stored(path: Path) -> StoredDescriptors:
                 f"{path} holds no `descriptors` but {', '.join(sorted(names)) or 'nothing'}",
                 code="not_an_array",
             )
+        _refuse_giant(path, file.get_slice("descriptors").get_shape())
         rows = as_descriptors(file.get_tensor("descriptors"), str(path))
         flags = np.zeros(len(rows), dtype=bool)
         if "low_information" in names:
@@ -163,6 +174,7 @@ def _read_stored(path: Path) -> StoredDescriptors:
 
 
 def _read_parts(file: Any, frames: int, path: Path) -> Parts:
+    _refuse_giant(path, file.get_slice("parts").get_shape())
     vectors = as_descriptors(file.get_tensor("parts"), f"{path}, parts")
     owners = file.get_tensor("part_frames").astype(np.int32).reshape(-1)
     tracks = file.get_tensor("part_tracks").astype(np.int32).reshape(-1)
@@ -171,6 +183,22 @@ def _read_parts(file: Any, frames: int, path: Path) -> Parts:
             f"{path} describes {len(vectors)} parts of frames that do not fit its {frames} frames"
         )
     return Parts(vectors, owners, tracks)
+
+
+def _refuse_giant(path: Path, shape: Sequence[int]) -> None:
+    if len(shape) == 2 and shape[0] > MAX_FRAMES:
+        raise BadDescriptors(
+            f"{path} describes {shape[0]} frames; more than {MAX_FRAMES} are not read, cut the "
+            "video into parts",
+            code="too_long",
+        )
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name beyond measure, a folder nobody may enter
+        return False
 
 
 def _first_line(error: Exception) -> str:
@@ -197,7 +225,10 @@ def _local_path(location: str | Path) -> Path:
     text = str(location)
     if "://" not in text:
         return Path(text)
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise NotFound(f"{text!r} is no address ({error}); give a path or file:// URL") from None
     if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
         raise NotFound(
             f"descriptors at {text!r} are out of reach; give a path or a file:// URL that the "

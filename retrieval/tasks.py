@@ -25,7 +25,7 @@ from retrieval.engine import INGEST, RESCAN, SEARCH, Message, RetrievalEngine
 from retrieval.errors import FingerprintMismatch, NotFound, RetrievalError, ServiceUnavailable
 from retrieval.services import ensure_services
 from retrieval.settings import load_settings
-from retrieval.store import StoredDescriptors, read_descriptors
+from retrieval.store import Store, StoredDescriptors
 from retrieval.sweeper import mark_unsent
 from retrieval.sweeper import sweep as sweep_lost_work
 
@@ -131,7 +131,7 @@ def register(
     engine = process_engine()
     video_id = str(video_id)
     try:
-        stored = _read_foreign(descriptors, fingerprint)
+        stored = _read_foreign(engine.store, descriptors, fingerprint)
     except RetrievalError as error:
         log.warning("register video=%s refused: %s", video_id, error)
         with transaction(engine.database) as connection:
@@ -152,7 +152,7 @@ def register(
     log.info("register video=%s frames=%d", video_id, stored.frames)
 
 
-def _read_foreign(descriptors: str, fingerprint: str) -> StoredDescriptors:
+def _read_foreign(store: Store, descriptors: str, fingerprint: str) -> StoredDescriptors:
     if not fingerprint:
         raise FingerprintMismatch(
             "the fingerprint is empty; name what made the descriptors, so that they mix with "
@@ -163,7 +163,7 @@ def _read_foreign(descriptors: str, fingerprint: str) -> StoredDescriptors:
             f"{descriptors!r} is a relative path, and workers have folders of their own; "
             "give an absolute path or a file:// URL"
         )
-    stored = read_descriptors(descriptors)
+    stored = store.read(descriptors)
     if stored.fingerprint not in (None, fingerprint):
         raise FingerprintMismatch(
             f"{descriptors} was made by {stored.fingerprint}, not by {fingerprint}"
