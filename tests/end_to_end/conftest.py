@@ -67,7 +67,7 @@ class Site:
             "VCL_LOCALIZER": "tn",
             "VCL_LEASE_SECONDS": "3",
             "VCL_SWEEP_SECONDS": "1",
-            "VCL_STALL_SECONDS": "30",
+            "VCL_STALL_SECONDS": "20",
             "OMP_NUM_THREADS": "1",
             **settings,
         }

@@ -144,6 +144,24 @@ def test_killing_a_worker_s_child_at_work_loses_nothing_and_writes_nothing_twice
     assert lost > 0, "the kill came too late to prove anything"
 
 
+def await_search(foreign: dict[str, Any]) -> None:
+    """Until the newest search is at its end. Whether it had references does not matter here."""
+    ask = foreign["ask"]
+    [(search,)] = ask("SELECT id FROM searches ORDER BY created_at DESC LIMIT 1")
+    wait_until(
+        lambda: (
+            ask("SELECT status FROM searches WHERE id = %s", search) in ([("done",)], [("failed",)])
+        )
+    )
+
+
+def celery_of(site: Site) -> int:
+    assert site.worker is not None
+    parent = site.worker.pid
+    [celery] = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return int(celery)
+
+
 def test_work_asked_for_while_the_broker_is_down_is_done_when_it_is_back(
     site: Site, foreign: dict[str, Any], arrays: Path
 ):
@@ -155,31 +173,23 @@ def test_work_asked_for_while_the_broker_is_down_is_done_when_it_is_back(
         assert "the broker does not answer" in asked.stderr
     finally:
         site.broker.start()
-    [(search,)] = foreign["ask"]("SELECT id FROM searches ORDER BY created_at DESC LIMIT 1")
-    # Whether it has references to compare with does not matter here: it comes to an end.
-    wait_until(
-        lambda: (
-            foreign["ask"]("SELECT status FROM searches WHERE id = %s", search)[0][0]
-            in ("done", "failed")
-        )
-    )
+    await_search(foreign)
 
 
 def test_a_worker_that_stops_taking_work_is_started_anew(
     site: Site, foreign: dict[str, Any], arrays: Path
 ):
-    assert site.worker is not None
-    [celery] = Path(f"/proc/{site.worker.pid}/task/{site.worker.pid}/children").read_text().split()
-    os.kill(int(celery), signal.SIGSTOP)
-    # Asked of a worker that cannot listen; `register` waits for the row.
-    assert foreign["register"]("stalled", save(arrays, "stalled", noise(30, 8)))[0] == "ready"
+    path = render_reference(arrays / "stalled.mp4", seed=32, seconds=3, size=(160, 120))
+    os.kill(celery_of(site), signal.SIGSTOP)
+    site.vcl("search", path)
+    await_search(foreign)
     assert "it is started anew" in site.worker_log.read_text()
 
 
 def test_a_worker_killed_outright_is_started_anew(
     site: Site, foreign: dict[str, Any], arrays: Path
 ):
-    assert site.worker is not None
-    [celery] = Path(f"/proc/{site.worker.pid}/task/{site.worker.pid}/children").read_text().split()
-    os.kill(int(celery), signal.SIGKILL)
-    assert foreign["register"]("killed", save(arrays, "killed", noise(30, 9)))[0] == "ready"
+    path = render_reference(arrays / "killed.mp4", seed=33, seconds=3, size=(160, 120))
+    os.kill(celery_of(site), signal.SIGKILL)
+    site.vcl("search", path)
+    await_search(foreign)
