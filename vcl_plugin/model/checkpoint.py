@@ -41,14 +41,23 @@ def read_facts(path: str | Path) -> dict[str, Any]:
     return _read(Path(path))[2]
 
 
-def save_transvcl(model: TransVCL, path: str | Path, facts: Mapping[str, Any] | None = None) -> str:
+def save_transvcl(
+    model: TransVCL,
+    path: str | Path,
+    facts: Mapping[str, Any] | None = None,
+    has_half_matrices: bool = False,
+) -> str:
     """Write weights, config, fingerprint and training facts; returns the fingerprint.
 
     Written beside its place and renamed, so that a reader never meets half a file.
+    `has_half_matrices` rounds matrices and kernels, not norms, to 16 bits: half the size.
     """
     target = Path(path)
     entries = {name: value.detach().cpu().contiguous() for name, value in _entries(model).items()}
-    fingerprint = fingerprint_weights(model)
+    if has_half_matrices:
+        entries = {name: each.half() if each.dim() > 1 else each for name, each in entries.items()}
+    # Of the values as a reader gets them, whatever their precision in the file.
+    fingerprint = _digest(model.config, _widened(entries))
     metadata = {
         "format": FORMAT,
         "config": model.config.to_json(),
@@ -73,6 +82,13 @@ def _entries(model: TransVCL) -> dict[str, Tensor]:
     return dict(model.state_dict())
 
 
+def _widened(entries: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        name: value.float() if value.dtype == torch.float16 else value
+        for name, value in entries.items()
+    }
+
+
 def _digest(config: TransVCLConfig, entries: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256(config.to_json().encode())
     for name in sorted(entries):
@@ -94,7 +110,7 @@ def _read_ours(path: Path) -> tuple[TransVCLConfig, dict[str, Tensor], dict[str,
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            entries = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            entries = _widened({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
     except (SafetensorError, OSError) as reason:
         raise MissingWeights(
             f"{path} is no readable safetensors file ({reason}); copy it again"

@@ -30,7 +30,7 @@ class TransVCLConfig:
     token_start: Literal["learned", "mean"] = "learned"  # "mean": plus the mean of the frames
 
     # Feature enhancement (eq. 2, 3)
-    attention: Literal["linear", "full", "none"] = "linear"  # "none" bypasses the enhancement
+    attention: Literal["linear", "full", "none"] = "linear"  # "none": no enhancement, no layers
     heads: int = 8
     has_symmetric_cross: bool = False  # paper: yes; release: the reference sees the updated query
     norm2_start: float = 1.0  # initial weight of the last norm; near 0 a layer starts as identity
@@ -46,7 +46,9 @@ class TransVCLConfig:
     # Detector (YOLOX)
     map_size: int = 640  # the map is resized to map_size x map_size
     map_resize: Literal["nearest", "max"] = "nearest"  # "max" keeps thin diagonals of long videos
-    detector_input: Literal["map", "map+sqrt+cosine"] = "map"  # "map" is repeated three times
+    # One channel is repeated three times. "cosine" is the frames' own similarity, without softmax:
+    # with attention "none" the paper's basic localization model.
+    detector_input: Literal["map", "cosine", "map+sqrt+cosine"] = "map"
     depth: float = 0.33
     width: float = 0.5
 

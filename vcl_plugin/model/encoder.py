@@ -47,7 +47,9 @@ class FeatureEnhancement(nn.Module):
         tokens = 1 if config.has_shared_token else 2
         self.cls_token = nn.Parameter(torch.zeros(1, tokens, config.dimension))
         nn.init.trunc_normal_(self.cls_token, std=0.02)
-        self.layers = nn.ModuleList([AttentionLayer(config), AttentionLayer(config)])
+        # Without attention a weights file has no use for 1.3 million parameters.
+        layers = 0 if config.attention == "none" else 2
+        self.layers = nn.ModuleList(AttentionLayer(config) for _ in range(layers))
         # Not part of a checkpoint: it follows from the config.
         table = temporal_encoding(config.max_frames + 1, config.dimension) * config.encoding_scale
         self.register_buffer("encoding", table, persistent=False)

@@ -207,7 +207,7 @@ class FoldedDetector(nn.Module):
 
     def __init__(self, pyramid: PAFPN, head: DetectionHead, config: TransVCLConfig) -> None:
         super().__init__()
-        self.channels = 1 if config.detector_input == "map" else 3
+        self.channels = 3 if config.detector_input == "map+sqrt+cosine" else 1
         self.pyramid = FoldedPyramid(pyramid, head, self.channels)
         self.scales = nn.ModuleList(FoldedScale(head, i) for i in range(len(STRIDES)))
 

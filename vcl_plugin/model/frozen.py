@@ -27,7 +27,6 @@ from vcl_plugin.model.similarity import (
     detector_picture,
     map_statistics,
     plain_cosine,
-    resize_map,
     similarity_map,
 )
 from vcl_plugin.model.transvcl import TransVCL
@@ -174,10 +173,8 @@ class FrozenTransVCL:
     @torch.inference_mode()
     def picture(self, match: Match) -> Tensor:
         """(channels, size, size): what the detector sees; one channel where all are equal."""
-        if self.channels == 1:
-            return resize_map(match.similarity, self.config)
         frames = match.query.features, match.reference.features
-        return detector_picture(match.similarity, *frames, self.config)
+        return detector_picture(match.similarity, *frames, self.config)[: self.channels]
 
     @torch.inference_mode()
     def detect(self, pictures: Tensor, min_score: float = 0.0) -> Tensor:

@@ -45,12 +45,14 @@ def _padded_softmax(logits: Tensor, axis: int, padding: int) -> Tensor:
 def detector_picture(
     similarity: Tensor, query: Tensor, reference: Tensor, config: TransVCLConfig
 ) -> Tensor:
-    """(3, size, size): the map three times, or the map, its root and the plain cosine.
+    """(3, size, size): the map or the plain cosine three times, or map, its root and cosine.
 
     `query` and `reference` are the frames before enhancement; only the cosine uses them.
     """
     if config.detector_input == "map":
         return resize_map(similarity, config).expand(3, -1, -1)
+    if config.detector_input == "cosine":
+        return resize_map(plain_cosine(query, reference), config).expand(3, -1, -1)
     # sqrt has no gradient at 0, where a sure mismatch underflows.
     root = similarity.clamp(min=1e-12).sqrt()
     channels = torch.stack([similarity, root, plain_cosine(query, reference)])

@@ -99,9 +99,7 @@ class Trainer:
         """The averaged model in eval mode, without the encoder as long as that is untrained."""
         if self.step > self.recipe.loop.bypass:
             return self.average
-        bypassed = TransVCL(replace(self.average.config, attention="none"))
-        bypassed.load_state_dict(self.average.state_dict())
-        return bypassed.eval()
+        return without_encoder(self.average)
 
     def state(self) -> dict[str, Any]:
         return {
@@ -154,6 +152,14 @@ class Trainer:
         torch._foreach_lerp_(*self._floats, 1 - keep)
         for mine, theirs in zip(*self._others, strict=True):
             mine.copy_(theirs)
+
+
+def without_encoder(model: TransVCL) -> TransVCL:
+    """The same network with its enhancement bypassed, in eval mode."""
+    bypassed = TransVCL(replace(model.config, attention="none"))
+    names = bypassed.state_dict().keys()
+    bypassed.load_state_dict({name: model.state_dict()[name] for name in names})
+    return bypassed.eval()
 
 
 def _floating(model: nn.Module) -> list[Tensor]:

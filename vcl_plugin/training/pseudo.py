@@ -19,20 +19,32 @@ from vcl_plugin.model.transvcl import TransVCL
 from vcl_plugin.training.augment import TrainingPair
 from vcl_plugin.training.pairs import PairSet
 from vcl_plugin.training.recipe import Pseudo
-from vcl_plugin.training.validation import LOWEST_SCORE
+from vcl_plugin.training.validation import LOWEST_SCORE, calibrate
 
 Row = dict[str, Any]
 
 
-def label_pairs(teacher: TransVCL, pairs: PairSet, choices: Pseudo) -> list[Row]:
-    """A row a pair: `boxes` (None: do not learn boxes from it) and `is_copy` (None: nor that)."""
+def label_pairs(
+    teacher: TransVCL,
+    pairs: PairSet,
+    choices: Pseudo,
+    calibration: tuple[float, float] = (1.0, 0.0),
+) -> list[Row]:
+    """A row a pair: `boxes` (None: do not learn boxes from it) and `is_copy` (None: nor that).
+
+    `calibration` turns the teacher's scores into chances. Without it a teacher of a short run,
+    whose scores stay near 0.1, is sure of nothing and calls every copy a negative.
+    """
     localizer = TransVCLLocalizer(teacher, min_score=LOWEST_SCORE, cascade="off")
     rows = []
     for number in range(pairs.size):
         pair = pairs.pair(number)
         found: Sequence[Segment] = ()
         if pair.is_copy is not False:  # a pair known to be no copy needs no teacher
-            found = localizer.localize(pair.query, pair.reference)
+            found = [
+                replace(each, score=calibrate(each.score, calibration))
+                for each in localizer.localize(pair.query, pair.reference)
+            ]
         rows.append(judge_pair(found, pair.is_copy, choices))
     return rows
 

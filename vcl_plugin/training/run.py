@@ -34,7 +34,7 @@ from vcl_plugin.training.losses import Terms
 from vcl_plugin.training.pairs import Alternating, PairSet, open_pairs
 from vcl_plugin.training.pseudo import PseudoLabelled, label_pairs
 from vcl_plugin.training.recipe import Recipe
-from vcl_plugin.training.validation import judge_network
+from vcl_plugin.training.validation import fit_calibration, judge_network
 
 LOG_EVERY = 20  # steps
 # What may differ between a checkpoint and the recipe that goes on from it.
@@ -100,10 +100,12 @@ class Run:
             finish_weights(self.best_path, target, pairs, self.recipe, folder, count)
 
     def _first_model(self) -> TransVCL:
-        if self.recipe.start is None:
-            return TransVCL(self.recipe.network)
         model = TransVCL(self.recipe.network)
-        model.load_state_dict(load_transvcl(self.recipe.start).state_dict())
+        if self.recipe.start is not None:
+            start = load_transvcl(self.recipe.start)
+            # Weights of a first phase without the encoder bring none: it starts anew.
+            has_encoder = start.config.attention != "none"
+            model.load_state_dict(start.state_dict(), strict=has_encoder)
         return model
 
     def _open(self) -> PairSet:
@@ -114,7 +116,8 @@ class Run:
         teacher = load_transvcl(self.recipe.pseudo.teacher or self._train_teacher())
         labels = self.folder / "pseudo.json"
         if not labels.exists():
-            found = [label_pairs(teacher, each, self.recipe.pseudo) for each in others]
+            trust = self._calibration_of(teacher)
+            found = [label_pairs(teacher, each, self.recipe.pseudo, trust) for each in others]
             self._write("pseudo.json", json.dumps(found))
         stored = json.loads(labels.read_text(encoding="utf-8"))
         weight = self.recipe.loss.unlabelled
@@ -122,6 +125,14 @@ class Run:
             PseudoLabelled(each, rows, weight) for each, rows in zip(others, stored, strict=True)
         ]
         return Alternating([labelled, *marked], self.recipe.loop.seed)
+
+    def _calibration_of(self, teacher: TransVCL) -> tuple[float, float]:
+        """What the teacher's scores are worth, by the validation pairs; as they are without any."""
+        validation = self.recipe.validation
+        if validation.folder is None:
+            return (1.0, 0.0)
+        folder = Folder(validation.folder)
+        return fit_calibration(judge_network(teacher, folder, is_refined=False).pairs)
 
     def _train_teacher(self) -> Path:
         """A run of its own on the labelled pairs alone, inside this run's folder."""

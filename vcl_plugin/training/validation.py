@@ -149,8 +149,7 @@ def expected_calibration_error(
     for pair in pairs:
         overlaps = iou_matrix(list(pair.found), list(pair.truth)) if pair.truth else None
         for i, score in enumerate(pair.scores):
-            z = calibration[0] * _logit(score) + calibration[1]
-            scores.append(1 / (1 + math.exp(-z)))
+            scores.append(calibrate(score, calibration))
             rights.append(overlaps is not None and float(overlaps[i].max()) >= RIGHT_IOU)
     if not scores:
         return 0.0
@@ -162,6 +161,15 @@ def expected_calibration_error(
             promised = float(np.array(scores)[members].mean())
             error += members.mean() * abs(promised - float(np.array(rights)[members].mean()))
     return float(error)
+
+
+def calibrate(score: float, calibration: tuple[float, float]) -> float:
+    """A score moved by slope and offset on its logit.
+
+    >>> calibrate(0.5, (2.0, 0.0)), round(calibrate(0.1, (1.0, 2.1972)), 3)
+    (0.5, 0.5)
+    """
+    return 1 / (1 + math.exp(-(calibration[0] * _logit(score) + calibration[1])))
 
 
 def _logit(score: float) -> float:

@@ -61,9 +61,10 @@ def test_segments_lie_inside_both_videos(weights: Path) -> None:
 
 
 def test_enhancement_plays_no_part(weights: Path, tmp_path: Path) -> None:
-    """Other weights in the encoder give the same segments: the detector sees the frames alone."""
+    """Its weights hold no layer of the encoder, and another token gives the same segments."""
     torch.manual_seed(3)
     model = TransVCL(TINY)
+    assert [name for name, _ in model.feat_encoding.named_parameters()] == ["cls_token"]
     with torch.no_grad():
         for layer in [*model.head.obj_preds, *model.head.cls_preds]:
             layer.bias.fill_(1.0)

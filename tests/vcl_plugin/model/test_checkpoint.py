@@ -30,6 +30,17 @@ def test_our_file_comes_back_with_config_facts_and_fingerprint(tmp_path, small_m
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_half_matrices_halve_the_file_and_are_what_the_fingerprint_covers(tmp_path, small_model):
+    whole, half = tmp_path / "whole.safetensors", tmp_path / "half.safetensors"
+    save_transvcl(small_model, whole)
+    fingerprint = save_transvcl(small_model, half, has_half_matrices=True)
+    assert half.stat().st_size < 0.55 * whole.stat().st_size
+    loaded = load_transvcl(half)
+    assert fingerprint == fingerprint_weights(loaded) != fingerprint_weights(small_model)
+    for name, value in small_model.state_dict().items():
+        torch.testing.assert_close(loaded.state_dict()[name], value, rtol=1e-3, atol=1e-6)
+
+
 def test_the_shipped_preset_fits_into_25_megabytes(tmp_path, small_model):
     save_transvcl(small_model, tmp_path / "ours.safetensors")
     assert (tmp_path / "ours.safetensors").stat().st_size < 25e6

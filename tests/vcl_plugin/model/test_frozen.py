@@ -97,6 +97,7 @@ def test_a_sparse_objectness_leaves_most_classes_uncomputed(golden_model):
         {"video_head": "tokens"},
         {"map_resize": "nearest"},
         {"detector_input": "map"},
+        {"detector_input": "cosine"},
         {"width": 0.5},
     ],
     ids=str,

@@ -55,6 +55,7 @@ def test_small_starts_as_plain_cosine_over_the_temperature():
         {"video_head": "tokens"},
         {"map_resize": "nearest"},
         {"detector_input": "map"},
+        {"detector_input": "cosine"},
         {"encoding_scale": 0.0},
     ],
     ids=str,

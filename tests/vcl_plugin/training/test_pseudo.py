@@ -13,7 +13,7 @@ from retrieval.records import Segment, Span
 from tests.vcl_plugin.training.planted_pairs import PlantedPairs, plant
 from tests.vcl_plugin.training.test_run import RECIPE, make_folder
 from vcl_plugin.training.pairs import Alternating, FolderPairs, LabelledShare
-from vcl_plugin.training.pseudo import PseudoLabelled, judge_pair
+from vcl_plugin.training.pseudo import PseudoLabelled, judge_pair, label_pairs
 from vcl_plugin.training.recipe import Data, Loop, Pseudo
 from vcl_plugin.training.run import Run
 
@@ -38,6 +38,21 @@ FAINT = Segment(Span(10, 15), Span(3, 8), 0.05)
 def test_what_a_teachers_answer_teaches(found, is_copy, boxes, verdict):
     row = judge_pair(found, is_copy, CHOICES)
     assert (row["boxes"], row["is_copy"]) == (boxes, verdict)
+
+
+def test_faint_scores_of_a_short_run_are_trusted_by_what_they_turned_out_to_be_worth(monkeypatch):
+    class Faint:
+        def __init__(self, *_args: object, **_options: object) -> None: ...
+
+        def localize(self, query: np.ndarray, reference: np.ndarray) -> list[Segment]:
+            return [replace(SURE, score=0.08)]
+
+    monkeypatch.setattr("vcl_plugin.training.pseudo.TransVCLLocalizer", Faint)
+    bare = LabelledShare(PlantedPairs(size=4), 1e-9, "unlabelled")
+    as_they_are = label_pairs(None, bare, CHOICES)
+    assert {row["is_copy"] for row in as_they_are} == {False}
+    calibrated = label_pairs(None, bare, CHOICES, calibration=(1.0, 4.0))
+    assert [row["boxes"] for row in calibrated] == [[[0, 3, 5, 8]]] * 4
 
 
 def test_pairs_that_teach_nothing_are_left_out_and_others_carry_their_weight():

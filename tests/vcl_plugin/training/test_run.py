@@ -13,7 +13,7 @@ import torch
 from retrieval.errors import Refused
 from tests.vcl_plugin.training.planted_pairs import PlantedPairs, plant
 from vcl_plugin.evaluation.folder import LabelledPair, write_folder
-from vcl_plugin.model import TransVCL, load_transvcl, read_facts
+from vcl_plugin.model import TransVCL, load_transvcl, read_facts, save_transvcl
 from vcl_plugin.training.loop import Trainer
 from vcl_plugin.training.recipe import Augment, Data, Loop, Loss, Recipe, Validation
 from vcl_plugin.training.run import Run
@@ -79,6 +79,20 @@ def test_encoder_stands_still_while_it_is_bypassed():
     trainer.advance()
     assert not torch.equal(before, trainer.model.feat_encoding.layers[0].q_proj.weight)
     assert trainer.network().config.attention == "linear"
+
+
+def test_weights_of_the_phase_without_the_encoder_can_be_gone_on_from(tmp_path):
+    trainer = new_trainer()
+    trainer.advance()
+    first = trainer.network()
+    save_transvcl(first, tmp_path / "first.safetensors")
+    assert not any("layers" in name for name in first.feat_encoding.state_dict())
+    recipe = replace(RECIPE, start=tmp_path / "first.safetensors")
+    model = Run(recipe, tmp_path / "run")._first_model()
+    assert model.config.attention == "linear"
+    assert len(model.feat_encoding.layers) == 2
+    stem = "backbone.backbone.stem.conv.conv.weight"
+    assert torch.equal(model.state_dict()[stem], first.state_dict()[stem])
 
 
 def test_loss_that_is_no_number_stops_the_run():
