@@ -64,6 +64,17 @@ def was_searched(connection: Connection, query_id: str) -> bool:
     return bool(found.scalar_one())
 
 
+def list_searched(connection: Connection, query_ids: Sequence[str]) -> set[str]:
+    """Those of the videos that were searched and of whose searches none is under way."""
+    found = connection.execute(
+        text("""
+        SELECT query_id FROM searches WHERE query_id = ANY(:queries) GROUP BY query_id
+        HAVING bool_and(status IN ('done', 'failed'))"""),
+        {"queries": list(query_ids)},
+    )
+    return set(found.scalars())
+
+
 def open_pairs(
     connection: Connection, search_id: str, pairs: Sequence[Pair], method: Method
 ) -> list[str]:

@@ -6,16 +6,18 @@ Called by the command line and the demo; every function is one step of the calle
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, text
 
 from retrieval import catalogue
 from retrieval.errors import NotFound, Refused
+from vcl_plugin.settlement import settle_claims
 
 
 def add_asset(connection: Connection, owner: str, title: str) -> int:
-    """The asset of that owner and title, made if it is new."""
+    """The asset of that owner and title, made if it is new, brought back if it was removed."""
     for name, value in (("owner", owner), ("title", title)):
         if not value.strip():
             raise Refused(f"the {name} of an asset must not be empty")
@@ -25,7 +27,8 @@ def add_asset(connection: Connection, owner: str, title: str) -> int:
     connection.execute(
         text("""
         INSERT INTO assets (owner_id, title) SELECT id, :title FROM owners WHERE name = :owner
-        ON CONFLICT DO NOTHING"""),
+        ON CONFLICT (owner_id, title) DO UPDATE SET removed_at = NULL
+        WHERE assets.removed_at IS NOT NULL"""),
         {"owner": owner, "title": title},
     )
     asset_id = connection.execute(
@@ -48,11 +51,19 @@ def find_asset(connection: Connection, name: str) -> int:
     """An asset by its number or its title; a title that two owners share must be a number."""
     rows = connection.execute(
         text("""
-        SELECT assets.id, owners.name AS owner FROM assets
+        SELECT assets.id, assets.title, assets.removed_at, owners.name AS owner FROM assets
         JOIN owners ON owners.id = assets.owner_id
         WHERE assets.title = :name OR assets.id::text = :name ORDER BY assets.id"""),
         {"name": name},
     ).all()
+    removed = [row for row in rows if row.removed_at is not None]
+    rows = [row for row in rows if row.removed_at is None]
+    if removed and not rows:
+        gone = removed[0]
+        raise Refused(
+            f"asset {gone.id} {gone.title!r} was removed on {gone.removed_at:%Y-%m-%d}; bring it "
+            f'back with `vcl asset add "{gone.title}" --owner "{gone.owner}"`'
+        )
     if not rows:
         raise NotFound(f"there is no asset {name!r}; `vcl asset list` shows them all")
     if len(rows) > 1:
@@ -61,13 +72,43 @@ def find_asset(connection: Connection, name: str) -> int:
     return int(rows[0].id)
 
 
+def check_title(connection: Connection, title: str) -> None:
+    """Raise NotFound unless some asset, removed or not, has that title."""
+    known = connection.execute(
+        text("SELECT EXISTS (SELECT 1 FROM assets WHERE title = :title)"), {"title": title}
+    )
+    if not known.scalar_one():
+        raise NotFound(f"there is no asset titled {title!r}; `vcl asset list` shows them all")
+
+
+def remove_asset(connection: Connection, asset_id: int) -> list[str]:
+    """Protect an asset no more; returns its reference videos, which are no longer searched against.
+
+    Its row stays, for claims and their history refer to it. Claims that stand can be released and
+    nothing else.
+    """
+    connection.execute(
+        text("UPDATE assets SET removed_at = now() WHERE id = :asset"), {"asset": asset_id}
+    )
+    references = connection.execute(
+        text("SELECT video_id FROM reference_videos WHERE asset_id = :asset ORDER BY video_id"),
+        {"asset": asset_id},
+    ).scalars()
+    removed = list(references)
+    for video_id in removed:
+        remove_reference(connection, video_id)
+    return removed
+
+
 def list_assets(connection: Connection) -> list[dict[str, Any]]:
+    """All assets that were not removed."""
     rows = connection.execute(
         text("""
         SELECT assets.id, owners.name AS owner, assets.title,
                count(reference_videos.video_id) AS reference_videos
         FROM assets JOIN owners ON owners.id = assets.owner_id
         LEFT JOIN reference_videos ON reference_videos.asset_id = assets.id
+        WHERE assets.removed_at IS NULL
         GROUP BY assets.id, owners.name ORDER BY owners.name, assets.title""")
     )
     return [dict(row) for row in rows.mappings()]
@@ -88,6 +129,8 @@ def add_reference(connection: Connection, video_id: str, asset_id: int) -> None:
             f"asset {asset_id}; remove it there first with `vcl reference remove {video_id}`"
         )
     catalogue.make_reference(connection, video_id)
+    # If it was an upload before: what it shares with others is a conflict now and no claim.
+    settle_claims(connection, video_id)
 
 
 def remove_reference(connection: Connection, video_id: str) -> None:
@@ -96,6 +139,20 @@ def remove_reference(connection: Connection, video_id: str) -> None:
     connection.execute(
         text("DELETE FROM reference_videos WHERE video_id = :video"), {"video": video_id}
     )
+
+
+def list_conflicts(connection: Connection, video_ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Footage of these references that references of other owners hold too."""
+    rows = connection.execute(
+        text("""
+        SELECT reference, reference_id, reference_start, reference_end, other_owner, other_asset,
+               other_reference, other_reference_id, other_start, other_end, score
+        FROM reference_conflicts
+        WHERE reference_id = ANY(:ids) OR other_reference_id = ANY(:ids)
+        ORDER BY reference, reference_start, other_owner"""),
+        {"ids": list(video_ids)},
+    )
+    return [dict(row) for row in rows.mappings()]
 
 
 def list_references(connection: Connection) -> list[dict[str, Any]]:

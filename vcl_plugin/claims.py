@@ -8,7 +8,9 @@ Called by settlement (the engine's part) and the command line (people's). Nothin
         ├──release──▶ released ◀──release──────────┴──────release─────┘
         └──expire───▶ expired ◀──expire── (active, disputed)
 
-Whatever moves a claim writes an event in the same transaction.
+The engine alone may also take back what it did itself, as long as no person has decided anything:
+potential, active and expired follow the evidence both ways (`settlement`). Whatever moves a claim
+writes an event in the same transaction.
 """
 
 from __future__ import annotations
@@ -41,14 +43,25 @@ def decide_claim(
     note: str | None = None,
 ) -> None:
     """Move a claim to another status; the event is written in the same transaction."""
-    current = connection.execute(
-        text("SELECT status FROM claims WHERE id = :id FOR UPDATE"), {"id": claim_id}
-    ).scalar()
-    if current is None:
+    claim = connection.execute(
+        text("""
+        SELECT claims.status, claims.asset_id, assets.title, assets.removed_at FROM claims
+        JOIN assets ON assets.id = claims.asset_id WHERE claims.id = :id FOR UPDATE OF claims"""),
+        {"id": claim_id},
+    ).first()
+    if claim is None:
         raise NotFound(f"there is no claim {claim_id}; `vcl claims list` shows them all")
+    current = claim.status
     if status not in TRANSITIONS[current]:
         open_ways = ", ".join(sorted(TRANSITIONS[current])) or "nothing: it is closed"
         raise Refused(f"claim {claim_id} is {current} and cannot become {status}; only {open_ways}")
+    if actor == ENGINE:
+        raise Refused(f"{ENGINE!r} is how the history names the engine; decide in your own name")
+    if claim.removed_at is not None and status in STANDING:
+        raise Refused(
+            f"claim {claim_id} is on asset {claim.asset_id} {claim.title!r}, which was removed on "
+            f"{claim.removed_at:%Y-%m-%d}; it cannot become {status}, only released"
+        )
     if reason is not None and reason not in REASONS:
         raise Refused(f"{reason!r} is no reason for a claim; use one of {', '.join(REASONS)}")
     move_claim(connection, claim_id, current, status, actor, reason, note)
@@ -74,6 +87,16 @@ def list_claims(
     return [dict(row) for row in rows.mappings()]
 
 
+def list_standing(connection: Connection, asset_id: int) -> list[int]:
+    """Numbers of an asset's claims that were neither released nor have expired."""
+    found = connection.execute(
+        text("""
+        SELECT id FROM claims WHERE asset_id = :asset AND status = ANY(:standing) ORDER BY id"""),
+        {"asset": asset_id, "standing": list(STANDING)},
+    )
+    return list(found.scalars())
+
+
 def read_claim(connection: Connection, claim_id: int) -> dict[str, Any]:
     """A claim with its segments and its whole history."""
     found = (
@@ -88,7 +111,7 @@ def read_claim(connection: Connection, claim_id: int) -> dict[str, Any]:
         SELECT reference_id, videos.title AS reference,
                lower(query_span)::float AS query_start, upper(query_span)::float AS query_end,
                lower(reference_span)::float AS reference_start,
-               upper(reference_span)::float AS reference_end, score, is_reversed, speed
+               upper(reference_span)::float AS reference_end, score, is_reversed, speed, held
         FROM segments JOIN videos ON videos.id = segments.reference_id
         WHERE claim_id = :id ORDER BY lower(query_span)"""),
         {"id": claim_id},

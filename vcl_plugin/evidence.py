@@ -10,6 +10,8 @@ import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,10 @@ from PIL import Image
 from sqlalchemy import Connection, text
 
 from retrieval import catalogue
-from retrieval.errors import BadVideo
+from retrieval.errors import BadVideo, Refused, RetrievalError
 from retrieval.plugins import Array
 from retrieval.settings import Settings
-from retrieval.store import read_descriptors
+from retrieval.store import read_descriptors, write_atomically
 from retrieval.video import read_frames
 from vcl_plugin.claims import list_claims, read_claim
 from vcl_plugin.reports import shown, templates
@@ -38,10 +40,9 @@ class Match:
 
     reference: dict[str, Any]
     segments: list[dict[str, Any]]
-    similarity: str  # data URI
+    similarity: str | None  # data URI; None when the descriptors are gone
     frames: list[dict[str, Any]]
-    model: str
-    fingerprint: str
+    run: dict[str, Any]  # who compared the pair, when and with what
 
 
 def write_evidence(
@@ -63,18 +64,31 @@ def write_evidence(
                 "matches": _matches(connection, claim, settings, path.parent),
             }
         )
-    page = templates().get_template("evidence.html").render(cases=cases, shown=shown)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")
+    page = (
+        templates()
+        .get_template("evidence.html")
+        .render(
+            cases=cases,
+            shown=shown,
+            written_at=datetime.now(UTC),
+            version=version("vcl-plugin"),
+        )
+    )
+    try:
+        write_atomically(path, page.encode())
+    except OSError as error:
+        raise Refused(
+            f"{path} cannot be written ({error.strerror}); choose another place"
+        ) from None
     return path
 
 
 def _rules(connection: Connection, claim_id: int) -> list[dict[str, Any]]:
-    """The policy that made the claim, rule by rule: the thresholds it had to pass."""
+    """The policy that the claim follows, rule by rule: the thresholds it has to pass."""
     rows = connection.execute(
         text("""
         SELECT policies.name AS policy, policy_rules.action, min_seconds, min_query_share,
-               min_reference_share, min_score, array_to_string(territories, ' ') AS territories
+               min_reference_share, min_score, territories
         FROM claims JOIN policies ON policies.id = claims.policy_id
         JOIN policy_rules ON policy_rules.policy_id = policies.id
         WHERE claims.id = :claim ORDER BY position"""),
@@ -92,43 +106,52 @@ def _matches(
         query = catalogue.read_video(connection, claim["query_id"])
         reference = catalogue.read_video(connection, reference_id)
         reference["player"] = _link(reference["path"], folder)
-        model, fingerprint, arrays = _read_pair(connection, claim["query_id"], reference_id)
+        run = _read_run(connection, claim["query_id"], reference_id)
+        arrays = _read_arrays(connection, (claim["query_id"], reference_id), run["fingerprint"])
         matches.append(
             Match(
                 reference,
                 segments,
-                draw_similarity(arrays[0] @ arrays[1].T),
+                None if arrays is None else draw_similarity(*arrays),
                 _frame_pairs(query, reference, segments, settings),
-                model,
-                fingerprint,
+                run,
             )
         )
     return matches
 
 
-def _read_pair(
-    connection: Connection, query_id: str, reference_id: str
-) -> tuple[str, str, list[Array]]:
-    """The model of the pair's latest run, and the descriptors that it compared."""
-    model, fingerprint = connection.execute(
+def _read_run(connection: Connection, query_id: str, reference_id: str) -> dict[str, Any]:
+    """The latest run of a pair: method, descriptors, and where and when it was made."""
+    rows = connection.execute(
         text("""
-        SELECT model, fingerprint FROM pairs
-        WHERE query_id = :query AND reference_id = :reference AND status = 'done'
-        ORDER BY finished_at DESC LIMIT 1"""),
+        SELECT pairs.id AS pair_id, pairs.model, pairs.fingerprint, runs.worker, runs.created_at,
+               runs.seconds, ranked.rank, ranked.score AS candidate_score
+        FROM runs JOIN pairs ON pairs.id = runs.pair_id
+        LEFT JOIN LATERAL (SELECT rank, score FROM search_pairs
+                           WHERE pair_id = pairs.id ORDER BY rank LIMIT 1) AS ranked ON true
+        WHERE pairs.query_id = :query AND pairs.reference_id = :reference
+        ORDER BY runs.id DESC LIMIT 1"""),
         {"query": query_id, "reference": reference_id},
-    ).one()
-    paths = [
-        catalogue.find_descriptors(connection, video_id, fingerprint)
-        for video_id in (query_id, reference_id)
-    ]
-    arrays = [read_descriptors(path).descriptors for path in paths if path is not None]
-    return model, fingerprint, arrays
+    )
+    return dict(rows.mappings().one())  # segments exist, so their run does
 
 
-def draw_similarity(similarity: NDArray[np.floating]) -> str:
+def _read_arrays(
+    connection: Connection, video_ids: tuple[str, str], fingerprint: str
+) -> list[Array] | None:
+    """The descriptors that were compared; None when a file of them is gone."""
+    paths = [catalogue.find_descriptors(connection, each, fingerprint) for each in video_ids]
+    try:
+        return [read_descriptors(path).descriptors for path in paths if path is not None]
+    except RetrievalError:
+        return None
+
+
+def draw_similarity(query: Array, reference: Array) -> str:
     """The map as a PNG data URI: query downwards, reference to the right, bright is similar."""
-    step = max(1, -(-max(similarity.shape) // MAP_PIXELS))
-    picture = np.clip(similarity[::step, ::step], 0.0, 1.0)
+    step = max(1, -(-max(len(query), len(reference)) // MAP_PIXELS))
+    # Thinned before they are multiplied: the whole map of two ten-hour films would take 5 GB.
+    picture = np.clip(query[::step] @ reference[::step].T, 0.0, 1.0)
     # From ink over violet to pale gold: dark pages of unrelated footage, a bright line of copy.
     stops = np.array([[16, 12, 40], [86, 42, 120], [210, 82, 92], [252, 231, 164]], dtype=float)
     channels = [np.interp(picture, np.linspace(0, 1, len(stops)), stops[:, i]) for i in range(3)]

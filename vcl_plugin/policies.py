@@ -10,6 +10,7 @@ looked), then monetize, then track.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -34,7 +35,7 @@ class Rule:
     def __post_init__(self) -> None:
         if self.action not in ACTIONS:
             raise Refused(f"{self.action!r} is no action; use one of {', '.join(ACTIONS)}")
-        if self.min_seconds < 0:
+        if not 0 <= self.min_seconds < math.inf:
             raise Refused(f"a match cannot last {self.min_seconds} seconds; use 0 or more")
         for name in ("min_query_share", "min_reference_share", "min_score"):
             value = getattr(self, name)
@@ -54,6 +55,8 @@ class Policy:
     rules: tuple[Rule, ...]
 
     def __post_init__(self) -> None:
+        if not self.name.strip():
+            raise Refused("the name of a policy must not be empty")
         if not self.rules:
             raise Refused(f"policy {self.name!r} has no rule, so it could never act")
         for number, one in enumerate(self.rules, start=1):
@@ -74,6 +77,7 @@ class Evidence:
     segments: Mapping[str, Sequence[Segment]]  # reference id -> segments
     query_seconds: float
     reference_seconds: Mapping[str, float] = field(default_factory=dict)
+    query: str = ""  # title of the upload
 
 
 def decide(policy: Policy, evidence: Evidence, territories: Iterable[str]) -> dict[str, str]:

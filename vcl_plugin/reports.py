@@ -11,7 +11,7 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -23,7 +23,7 @@ from retrieval.errors import NotFound, Refused
 REPORTS = {
     "infringing_segments": "every segment under a standing claim, with both spans and its score",
     "infringing_seconds_by_asset": "seconds of uploads that an asset fills, overlaps counted once",
-    "infringing_seconds_by_owner": "the same by owner, over all their assets",
+    "infringing_seconds_by_owner": "seconds of uploads that an owner's assets fill, counted once",
     "claims_open": "claims that wait for a decision or can still be disputed",
     "claims_daily": "claims raised and decided, per day and owner",
     "uploads_by_infringing_share": "uploads and how much of each is copied",
@@ -84,7 +84,7 @@ def read_report(
     columns = set(connection.execute(text(f"SELECT * FROM {name} LIMIT 0")).keys())
     conditions, values = [], {}
     for column, operator, value in (
-        (_WHEN.get(name, "a time"), ">=", since),
+        (_WHEN.get(name, "time"), ">=", since),
         ("owner", "=", owner),
         ("asset", "=", asset),
     ):
@@ -157,7 +157,10 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%d %H:%M")
+        # The database's clock has a zone and each reader another; all times shown are UTC's.
+        return (value.astimezone(UTC) if value.tzinfo else value).strftime("%Y-%m-%d %H:%M")
+    if isinstance(value, list | tuple):
+        return " ".join(shown(each) for each in value)
     if isinstance(value, Decimal | float):
         return f"{float(value):.2f}".rstrip("0").rstrip(".")
     return str(value)

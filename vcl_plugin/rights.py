@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from retrieval import catalogue
 from retrieval.errors import NotFound, Refused
 from retrieval.records import Span
 from vcl_plugin.policies import WORLD, Policy, Rule
@@ -22,6 +23,8 @@ def set_ownership(
     """Let an owner hold `share` per cent of an asset in a territory; all shares stay within 100."""
     if not 0 < share <= 100:
         raise Refused(f"a share of {share:g} % is impossible; it must be above 0 and at most 100")
+    if not owner.strip():
+        raise Refused("the name of an owner must not be empty")
     check_territories(connection, [territory])
     locked = connection.execute(
         text("SELECT 1 FROM assets WHERE id = :asset FOR UPDATE"), {"asset": asset_id}
@@ -131,7 +134,7 @@ def list_policies(connection: Connection) -> list[dict[str, Any]]:
     rows = connection.execute(
         text("""
         SELECT policies.name AS policy, position AS rule, action, min_seconds, min_query_share,
-               min_reference_share, min_score, array_to_string(territories, ' ') AS territories
+               min_reference_share, min_score, territories
         FROM policies JOIN policy_rules ON policy_id = policies.id
         ORDER BY policies.name, position""")
     )
@@ -156,6 +159,15 @@ def assign_policy(
         raise NotFound(f"there is no {table[:-1]} {value!r}; `vcl asset list` shows them all")
 
 
+def find_owner(connection: Connection, name: str) -> int:
+    owner_id = connection.execute(
+        text("SELECT id FROM owners WHERE name = :name"), {"name": name}
+    ).scalar()
+    if owner_id is None:
+        raise NotFound(f"there is no owner {name!r}; `vcl asset list` shows them all")
+    return int(owner_id)
+
+
 def exclude_span(
     connection: Connection,
     video_id: str,
@@ -165,6 +177,16 @@ def exclude_span(
     claim_id: int | None = None,
 ) -> None:
     """From now on this stretch of a reference proves nothing: licensed music, an intro, an ad."""
+    video = connection.execute(
+        text("SELECT is_reference, duration FROM videos WHERE id = :video"), {"video": video_id}
+    ).first()
+    if video is None or not (video.is_reference or claim_id):
+        raise NotFound(f"video {video_id!r} is no reference; `vcl reference list` shows them")
+    if video.duration is not None and span.start >= video.duration:
+        raise Refused(
+            f"reference {video_id} lasts {video.duration:g} seconds, so nothing of it lies in "
+            f"{span.start:g} to {span.end:g}"
+        )
     connection.execute(
         text("""
         INSERT INTO reference_exclusions (video_id, span, actor, note, claim_id)
@@ -193,11 +215,21 @@ def allow_use(
     """An owner lets an uploader, or one upload, use an asset or everything of theirs."""
     if (uploader is None) == (query_id is None):
         raise Refused("say who is allowed: either an uploader or one upload")
-    owner_id = connection.execute(
-        text("SELECT id FROM owners WHERE name = :name"), {"name": owner}
-    ).scalar()
-    if owner_id is None:
-        raise NotFound(f"there is no owner {owner!r}; `vcl asset list` shows them all")
+    owner_id = find_owner(connection, owner)
+    if query_id is not None:
+        catalogue.read_video(connection, query_id)
+    if asset_id is not None:
+        holder = connection.execute(
+            text("""
+            SELECT owners.id, owners.name, assets.title FROM assets
+            JOIN owners ON owners.id = assets.owner_id WHERE assets.id = :asset"""),
+            {"asset": asset_id},
+        ).one()
+        if holder.id != owner_id:
+            raise Refused(
+                f"asset {asset_id} {holder.title!r} belongs to {holder.name!r}, so {owner!r} "
+                "cannot allow its use"
+            )
     connection.execute(
         text("""
         INSERT INTO allowances (owner_id, asset_id, uploader, query_id, actor, note)

@@ -3,8 +3,10 @@
 In: an upload whose segments changed. Out: claims raised, brought up to date, or expired.
 Called by the worker in the transaction that records segments, and by the command line.
 
-A claim is raised as potential when its policy asks for review, else as active. A claim of the
-engine's own whose evidence is gone expires. What a person has decided is never touched.
+A claim is raised as potential when its policy asks for review, else as active. While no person has
+decided it, its state is a function of the evidence alone, so the order in which pairs finish does
+not matter: it expires when its evidence is gone and is raised again when that comes back. What a
+person has decided is never touched.
 """
 
 from __future__ import annotations
@@ -85,35 +87,80 @@ def release_and_exclude(
     return siblings
 
 
-def rehearse_policy(connection: Connection, policy: Policy) -> list[dict[str, Any]]:
-    """What would be claimed if every asset followed the policy; reads, never writes."""
-    found = []
-    for (query_id, asset_id), evidence in gather_evidence(connection).items():
-        decided = decide(policy, evidence, list_territories(connection, asset_id))
-        if not decided:
-            continue
-        names = connection.execute(
+def settle_again(connection: Connection, query_ids: Sequence[str]) -> list[int]:
+    """Settle uploads after the rules about them changed; returns the claims that expired by it."""
+    expired: list[int] = []
+    for query_id in sorted(query_ids):
+        before = _standing(connection, query_id)
+        settle_claims(connection, query_id)
+        expired += sorted(before - _standing(connection, query_id))
+    return expired
+
+
+def find_matching_uploads(
+    connection: Connection, reference_id: str | None = None, uploader: str | None = None
+) -> list[str]:
+    """Uploads in which something was found, of a reference or by an uploader."""
+    return list(
+        connection.execute(
             text("""
-            SELECT owners.name AS owner, assets.title AS asset, videos.title AS query
-            FROM assets JOIN owners ON owners.id = assets.owner_id
-            JOIN videos ON videos.id = :query WHERE assets.id = :asset"""),
-            {"query": query_id, "asset": asset_id},
-        ).one()
-        spans = [each.query for group in evidence.segments.values() for each in group]
-        found.append(
-            {
-                "owner": names.owner,
-                "asset": names.asset,
-                "query": names.query,
-                "action": most_restrictive(decided.values()),
-                "territories": " ".join(sorted(decided)),
-                "seconds": union_seconds(spans),
-            }
-        )
-    return found
+            SELECT DISTINCT segments.query_id FROM segments
+            JOIN videos ON videos.id = segments.query_id
+            WHERE segments.reference_id = :reference OR videos.uploader = :uploader
+            ORDER BY segments.query_id"""),
+            {"reference": reference_id, "uploader": uploader},
+        ).scalars()
+    )
 
 
-def gather_evidence(connection: Connection, query_id: str | None = None) -> dict[Any, Evidence]:
+def rehearse_policy(
+    connection: Connection, policy: Policy, owner: str | None = None, asset_id: int | None = None
+) -> list[dict[str, Any]]:
+    """What would be claimed if every asset, or these, followed the policy; reads, never writes.
+
+    Beside it, what stands today.
+    """
+    known = connection.execute(
+        text("""
+        SELECT assets.id, owners.name AS owner, assets.title,
+               array_agg(asset_owners.territory ORDER BY asset_owners.territory) AS territories
+        FROM assets JOIN owners ON owners.id = assets.owner_id
+        JOIN asset_owners ON asset_owners.asset_id = assets.id
+        WHERE (CAST(:owner AS text) IS NULL OR owners.name = :owner)
+          AND (CAST(:asset AS bigint) IS NULL OR assets.id = :asset)
+        GROUP BY assets.id, owners.name"""),
+        {"owner": owner, "asset": asset_id},
+    )
+    wanted = {row.id: row for row in known}
+    claims = connection.execute(
+        text("SELECT query_id, asset_id, status FROM claims WHERE asset_id = ANY(:assets)"),
+        {"assets": list(wanted)},
+    )
+    today = {(row.query_id, row.asset_id): row.status for row in claims}
+    found = []
+    for key, evidence in gather_evidence(connection, asset_ids=list(wanted)).items():
+        asset = wanted[key[1]]
+        decided = decide(policy, evidence, asset.territories)
+        if decided:
+            spans = [each.query for group in evidence.segments.values() for each in group]
+            found.append(
+                {
+                    "owner": asset.owner,
+                    "asset": asset.title,
+                    "query_id": key[0],
+                    "query": evidence.query,
+                    "action": most_restrictive(decided.values()),
+                    "territories": sorted(decided),
+                    "seconds": union_seconds(spans),
+                    "claim_today": today.get(key),
+                }
+            )
+    return sorted(found, key=lambda row: (row["owner"], row["asset"], -row["seconds"]))
+
+
+def gather_evidence(
+    connection: Connection, query_id: str | None = None, asset_ids: Sequence[int] | None = None
+) -> dict[Any, Evidence]:
     """By asset, everything it matches in an upload; by (upload, asset) if no upload is named.
 
     An asset whose segments are all held has evidence without segments.
@@ -124,15 +171,16 @@ def gather_evidence(connection: Connection, query_id: str | None = None) -> dict
                lower(query_span)::float AS query_start, upper(query_span)::float AS query_end,
                lower(reference_span)::float AS reference_start,
                upper(reference_span)::float AS reference_end, segments.score,
-               coalesce(query.duration, 0) AS query_seconds,
+               query.title AS query, coalesce(query.duration, 0) AS query_seconds,
                coalesce(reference.duration, 0) AS reference_seconds
         FROM segments
         JOIN reference_videos ON reference_videos.video_id = segments.reference_id
         JOIN videos AS query ON query.id = segments.query_id
         JOIN videos AS reference ON reference.id = segments.reference_id
         WHERE (CAST(:query AS text) IS NULL OR segments.query_id = :query)
+          AND (CAST(:assets AS bigint[]) IS NULL OR reference_videos.asset_id = ANY(:assets))
         ORDER BY segments.query_id, reference_videos.asset_id, segments.id"""),
-        {"query": query_id},
+        {"query": query_id, "assets": None if asset_ids is None else list(asset_ids)},
     ).all()
     groups: dict[Any, list[Any]] = {}
     for row in rows:
@@ -149,7 +197,7 @@ def _evidence(rows: Sequence[Any]) -> Evidence:
             reference = Span(row.reference_start, row.reference_end)
             segments.setdefault(row.reference_id, []).append(Segment(query, reference, row.score))
     lengths = {row.reference_id: row.reference_seconds for row in rows}
-    return Evidence(segments, rows[0].query_seconds, lengths)
+    return Evidence(segments, rows[0].query_seconds, lengths, rows[0].query)
 
 
 def _settle(
@@ -164,30 +212,38 @@ def _settle(
         {"asset": asset_id, "query": query_id, "engine": ENGINE},
     ).first()
     if not decided:
-        if claim is not None and not claim.is_decided and claim.status in STANDING:
+        if claim is None:
+            return None
+        if claim.status in STANDING and not claim.is_decided:
             move_claim(
                 connection, claim.id, claim.status, "expired", ENGINE, None, "no evidence left"
             )
-        if claim is not None:
+        else:
             _tie(connection, claim.id, asset_id, query_id)
-        return None
+        return int(claim.id) if claim.is_decided and claim.status in STANDING else None
     action = most_restrictive(decided.values())
     status = "potential" if action == "review" else "active"
     if claim is None:
-        claim_id = open_claim(connection, asset_id, query_id, status, note=policy.name)
+        claim_id = open_claim(connection, asset_id, query_id, status, f"policy {policy.name}")
     else:
-        claim_id = claim.id
+        claim_id = int(claim.id)
+        if not claim.is_decided and claim.status != status:
+            move_claim(
+                connection, claim_id, claim.status, status, ENGINE, None, f"policy {policy.name}"
+            )
     _tie(connection, claim_id, asset_id, query_id)
-    if claim is not None and (claim.is_decided or claim.status not in STANDING):
-        return int(claim_id) if claim.status in STANDING else None
+    if claim is not None and claim.is_decided:
+        return claim_id if claim.status in STANDING else None
     _apply(connection, claim_id, action, decided, policy)
-    if claim is not None and claim.status == "potential" and status == "active":
-        move_claim(connection, claim_id, "potential", "active", ENGINE, None, policy.name)
-    return int(claim_id)
+    return claim_id
 
 
 def _tie(connection: Connection, claim_id: int, asset_id: int, query_id: str) -> None:
-    """Tie the asset's segments to the claim, and keep their union in it for the reports."""
+    """Tie the asset's segments to the claim, and keep their union in it for the reports.
+
+    A held segment leaves a claim that stands. A closed claim keeps what it rested on: whoever
+    asks later why it was released must see it.
+    """
     connection.execute(
         text("""
         UPDATE segments SET claim_id = CASE WHEN segments.held IS NULL THEN :claim END
@@ -195,8 +251,10 @@ def _tie(connection: Connection, claim_id: int, asset_id: int, query_id: str) ->
         WHERE reference_videos.video_id = segments.reference_id
           AND reference_videos.asset_id = :asset AND segments.query_id = :query
           AND segments.claim_id IS DISTINCT FROM
-              CASE WHEN segments.held IS NULL THEN CAST(:claim AS bigint) END"""),
-        {"claim": claim_id, "asset": asset_id, "query": query_id},
+              CASE WHEN segments.held IS NULL THEN CAST(:claim AS bigint) END
+          AND (segments.held IS NULL
+               OR (SELECT status FROM claims WHERE id = :claim) = ANY(:standing))"""),
+        {"claim": claim_id, "asset": asset_id, "query": query_id, "standing": list(STANDING)},
     )
     connection.execute(
         text("""
@@ -209,6 +267,14 @@ def _tie(connection: Connection, claim_id: int, asset_id: int, query_id: str) ->
         WHERE claims.id = :claim"""),
         {"claim": claim_id},
     )
+
+
+def _standing(connection: Connection, query_id: str) -> set[int]:
+    found = connection.execute(
+        text("SELECT id FROM claims WHERE query_id = :query AND status = ANY(:standing)"),
+        {"query": query_id, "standing": list(STANDING)},
+    )
+    return set(found.scalars())
 
 
 def _apply(

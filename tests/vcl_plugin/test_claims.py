@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, Engine, text
@@ -55,6 +57,16 @@ def test_every_way_of_a_claim_is_open_and_every_other_is_refused(db: Engine):
                     decide_claim(connection, claim, after, "ana")
                 assert len(events(connection)) == count
                 assert read_claim(connection, claim)["status"] == before
+
+
+def test_the_ways_of_a_claim_are_those_drawn_in_the_document():
+    page = (Path(__file__).parents[2] / "docs" / "claims.md").read_text(encoding="utf-8")
+    drawn = dict(re.findall(r"^\| (\w+) \| ([\w, ]+) \|$", page, flags=re.MULTILINE))
+    assert {
+        before: frozenset() if after == "nothing" else frozenset(after.split(", "))
+        for before, after in drawn.items()
+        if before in TRANSITIONS
+    } == TRANSITIONS
 
 
 def test_a_decision_and_its_event_are_written_together_or_not_at_all(db: Engine):

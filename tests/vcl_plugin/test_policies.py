@@ -92,6 +92,8 @@ def test_the_same_thresholds_in_separate_territories_do_not_contradict() -> None
     [
         ({"action": "delete"}, "'delete' is no action"),
         ({"action": "block", "min_seconds": -1}, "-1 seconds"),
+        ({"action": "block", "min_seconds": float("nan")}, "nan seconds"),
+        ({"action": "block", "min_seconds": float("inf")}, "inf seconds"),
         ({"action": "block", "min_query_share": 1.2}, "min_query_share is 1.2"),
         ({"action": "block", "min_score": 7}, "min_score is 7"),
     ],

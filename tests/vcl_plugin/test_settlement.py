@@ -11,10 +11,16 @@ from retrieval.database import connect, transaction
 from retrieval.errors import NotFound, Refused
 from retrieval.records import Span
 from tests.vcl_plugin.world import add_reference, add_upload, record, segment
-from vcl_plugin import rights
-from vcl_plugin.claims import decide_claim, list_claims
+from vcl_plugin import assets, rights
+from vcl_plugin.claims import decide_claim, list_claims, read_claim
 from vcl_plugin.policies import Policy, Rule
-from vcl_plugin.settlement import release_and_exclude, settle_claims
+from vcl_plugin.settlement import (
+    find_matching_uploads,
+    rehearse_policy,
+    release_and_exclude,
+    settle_again,
+    settle_claims,
+)
 
 
 def _claims(connection: Connection) -> set[tuple[str, str, str, float]]:
@@ -161,6 +167,125 @@ def test_any_order_of_arrival_gives_the_same_standing_claims(database: str) -> N
     }
 
 
+def test_a_claim_follows_its_evidence_down_and_up_again_in_any_order(database: str) -> None:
+    """Two references of one film: what the first shares with two others is nobody's, and the
+    second alone is too little to block. Whichever pair comes last, the same must stand."""
+    matches = {
+        "intro": [segment(0, 12)],
+        "middle": [segment(40, 60)],
+        "b": [segment(0, 12)],
+        "c": [segment(0, 12)],
+    }
+    policy = Policy("strict", (Rule("block", min_seconds=25), Rule("review", min_seconds=3)))
+    with transaction(connect(database)) as connection:
+        rights.add_policy(connection, policy)
+        for name, owner in (("intro", "Ana"), ("middle", "Ana"), ("b", "Bo"), ("c", "Cy")):
+            add_reference(connection, name, owner, f"film of {owner}")
+        rights.assign_policy(connection, "strict", owner="Ana")
+    outcomes = set()
+    for order in itertools.permutations(matches):
+        with connect(database).connect() as connection:  # rolled back: each order starts anew
+            add_upload(connection, "upload")
+            for name in order:
+                record(connection, "upload", name, *matches[name])
+                settle_claims(connection, "upload")
+            outcomes.add(frozenset(each for each in _claims(connection) if each[2] != "expired"))
+    assert outcomes == {frozenset({("Ana", "upload", "potential", 20.0)})}
+
+
+def test_an_expired_claim_shows_what_it_rested_on_and_comes_back_with_its_evidence(
+    database: str,
+) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 10))
+        settle_claims(connection, "upload")
+        rights.exclude_span(connection, "film", Span(0, 12), "ana")
+        uploads = find_matching_uploads(connection, reference_id="film")
+        assert (uploads, settle_again(connection, uploads)) == (["upload"], [1])
+        assert _claims(connection) == {("Ana", "upload", "expired", 10.0)}
+        connection.execute(text("DELETE FROM reference_exclusions"))
+        assert settle_again(connection, uploads) == []
+        assert _claims(connection) == {("Ana", "upload", "potential", 10.0)}
+
+
+def test_an_upload_that_becomes_a_reference_is_no_longer_claimed(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_upload(connection, "remake")
+        record(connection, "remake", "film", segment(0, 30))
+        settle_claims(connection, "remake")
+        assert _claims(connection) == {("Ana", "remake", "potential", 30.0)}
+        assets.add_reference(connection, "remake", assets.add_asset(connection, "Bo", "Remake"))
+        assert _claims(connection) == {("Ana", "remake", "expired", 30.0)}
+        assert [row["other_owner"] for row in assets.list_conflicts(connection, ["film"])] == [
+            "Ana"
+        ]
+
+
+def test_a_claim_on_a_removed_asset_can_only_be_released(database: str) -> None:
+    engine = connect(database)
+    with transaction(engine) as connection:
+        add_reference(connection, "film", "Ana", "The film")
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 10))
+        settle_claims(connection, "upload")
+        assert assets.remove_asset(connection, 1) == ["film"]
+        add_upload(connection, "later")
+        record(connection, "later", "film", segment(0, 10))
+        settle_claims(connection, "later")
+        assert _claims(connection) == {("Ana", "upload", "potential", 10.0)}
+    refusal = "claim 1 is on asset 1 'The film', which was removed on .* only released"
+    with pytest.raises(Refused, match=refusal), transaction(engine) as connection:
+        decide_claim(connection, 1, "active", "ana")
+    with transaction(engine) as connection:
+        claim = read_claim(connection, 1)
+        assert (claim["status"], len(claim["events"])) == ("potential", 1)
+        with pytest.raises(Refused, match="asset 1 'The film' was removed on"):
+            assets.find_asset(connection, "The film")
+        decide_claim(connection, 1, "released", "ana")
+        assert assets.add_asset(connection, "Ana", "The film") == 1
+        assert assets.find_asset(connection, "The film") == 1
+
+
+def test_nobody_decides_in_the_engines_name(database: str) -> None:
+    """It would make a person's decision look like one that the engine may take back."""
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 10))
+        settle_claims(connection, "upload")
+        with pytest.raises(Refused, match="in your own name"):
+            decide_claim(connection, 1, "released", "engine")
+
+
+def test_a_dry_run_shows_what_would_be_claimed_beside_what_is_and_writes_nothing(
+    database: str,
+) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_reference(connection, "show", "Bo")
+        rights.set_ownership(connection, 1, "Ana", 100, "DE")
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 10), segment(5, 12))
+        record(connection, "upload", "show", segment(50, 52))
+        settle_claims(connection, "upload")
+        policy = Policy("try", (Rule("block", 5, territories=frozenset({"DE"})), Rule("track", 1)))
+        rows = rehearse_policy(connection, policy)
+        facts = [
+            (row["owner"], row["action"], row["territories"], row["seconds"], row["claim_today"])
+            for row in rows
+        ]
+        assert facts == [
+            ("Ana", "block", ["DE", "WW"], 12.0, "potential"),
+            ("Bo", "track", ["WW"], 2.0, None),
+        ]
+        assert rehearse_policy(connection, policy, owner="Bo") == rows[1:]
+        assert rehearse_policy(connection, policy, asset_id=1) == rows[:1]
+        assert _claims(connection) == {("Ana", "upload", "potential", 12.0)}
+
+
 def test_an_allowed_uploader_is_not_claimed(database: str) -> None:
     with transaction(connect(database)) as connection:
         add_reference(connection, "film", "Ana")
@@ -198,11 +323,14 @@ def test_release_with_exclusion_closes_siblings_that_rest_on_nothing_else(databa
             settle_claims(connection, name)
         siblings = release_and_exclude(connection, 1, "reviewer", "authorised", "licensed music")
         assert len(siblings) == 1
+        # A closed claim keeps what it rested on, one that stands loses the excluded footage.
         assert _claims(connection) == {
-            ("Ana", "one", "released", 0.0),
-            ("Ana", "two", "released", 0.0),
+            ("Ana", "one", "released", 10.0),
+            ("Ana", "two", "released", 10.0),
             ("Ana", "three", "potential", 20.0),
         }
+        standing = connection.execute(text("SELECT query, query_start FROM infringing_segments"))
+        assert [tuple(row) for row in standing] == [("three", 20)]
         add_upload(connection, "four")
         record(connection, "four", "film", segment(0, 10, at=5))
         settle_claims(connection, "four")

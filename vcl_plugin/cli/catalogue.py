@@ -11,16 +11,18 @@ from typing import Annotated, Any
 
 import typer
 
-from retrieval import catalogue
+from retrieval import catalogue, searches
 from retrieval.database import transaction
 from retrieval.engine import INGEST, Message, RetrievalEngine
 from retrieval.errors import BadVideo, Refused
 from retrieval.records import Span
 from retrieval.tasks import send
 from vcl_plugin import assets, rights
-from vcl_plugin.cli.output import print_json, print_rows, progress, stderr
+from vcl_plugin.claims import list_standing
+from vcl_plugin.cli.output import print_json, print_outcome, print_rows, progress
 from vcl_plugin.cli.services import AsJson
 from vcl_plugin.cli.session import WorkerHint, current_user, open_engine
+from vcl_plugin.settlement import find_matching_uploads, settle_again
 
 asset = typer.Typer(help="Works that somebody owns.", no_args_is_help=True)
 reference = typer.Typer(help="Videos that show an asset.", no_args_is_help=True)
@@ -62,13 +64,38 @@ def share_asset(
     territory: Annotated[
         str, typer.Option("--territory", "-t", help="ISO 3166 code, or WW for everywhere else.")
     ] = rights.WORLD,
+    as_json: AsJson = False,
 ) -> None:
     """Set an owner's share of an asset in a territory."""
     engine = open_engine()
     with transaction(engine.database) as connection:
         asset_id = assets.find_asset(connection, asset)
         rights.set_ownership(connection, asset_id, owner, percent, territory)
-    stderr.print(f"{owner} owns {percent:g} % of asset {asset_id} in {territory}", markup=False)
+    print_outcome(
+        f"{owner} owns {percent:g} % of asset {asset_id} in {territory}",
+        {"asset": asset_id, "owner": owner, "territory": territory, "percent": percent},
+        as_json,
+    )
+
+
+@asset.command("remove")
+def remove_asset(
+    asset: Annotated[str, typer.Argument(help="Number or title of the asset.")],
+    as_json: AsJson = False,
+) -> None:
+    """Protect an asset no more; claims on it can only be released from then on."""
+    engine = open_engine()
+    with transaction(engine.database) as connection:
+        asset_id = assets.find_asset(connection, asset)
+        references = assets.remove_asset(connection, asset_id)
+        standing = list_standing(connection, asset_id)
+    left = f"; claims that still stand: {_numbers(standing)}" if standing else ""
+    print_outcome(
+        f"asset {asset_id} is removed, {len(references)} of its videos are no references any more"
+        f"{left}",
+        {"asset": asset_id, "references": references, "standing_claims": standing},
+        as_json,
+    )
 
 
 @asset.command("allow")
@@ -78,13 +105,24 @@ def allow(
     upload: Annotated[str | None, typer.Option(help="One upload, by its video id.")] = None,
     asset: Annotated[str | None, typer.Option(help="One asset; default: all of them.")] = None,
     note: Annotated[str | None, typer.Option(help="Anything worth remembering.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Let an uploader, or one upload, use an owner's assets without being claimed."""
     engine = open_engine()
     with transaction(engine.database) as connection:
         asset_id = None if asset is None else assets.find_asset(connection, asset)
         rights.allow_use(connection, owner, current_user(), uploader, upload, asset_id, note)
-    stderr.print(f"{owner} allows {uploader or upload}", markup=False)
+        uploads = [upload] if upload else find_matching_uploads(connection, uploader=uploader)
+        expired = settle_again(connection, uploads)
+    what = "everything of theirs" if asset_id is None else f"asset {asset_id}"
+    print_outcome(
+        f"{owner} lets {uploader or upload} use {what}{_expired(expired)}",
+        {
+            **{"owner": owner, "uploader": uploader, "upload": upload, "asset": asset_id},
+            "expired_claims": expired,
+        },
+        as_json,
+    )
 
 
 @reference.command("exclude")
@@ -93,22 +131,34 @@ def exclude(
     start: Annotated[float, typer.Argument(help="First second that proves nothing.")],
     end: Annotated[float, typer.Argument(help="The second after the last.")],
     note: Annotated[str | None, typer.Option(help="Why: an intro, licensed music.")] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Let a stretch of a reference claim nothing from now on."""
+    """Let a stretch of a reference claim nothing; undecided claims on nothing else expire."""
     if not 0 <= start < end:
         raise Refused(f"the stretch from {start:g} to {end:g} seconds is empty or before the start")
     engine = open_engine()
     with transaction(engine.database) as connection:
-        catalogue.read_video(connection, video)
         rights.exclude_span(connection, video, Span(start, end), current_user(), note)
-    stderr.print(f"seconds {start:g} to {end:g} of {video} are excluded", markup=False)
+        expired = settle_again(connection, find_matching_uploads(connection, reference_id=video))
+    print_outcome(
+        f"seconds {start:g} to {end:g} of {video} are excluded{_expired(expired)}",
+        {"video": video, "start": start, "end": end, "expired_claims": expired},
+        as_json,
+    )
 
 
 @reference.command("add")
 def add_reference(
     videos: Annotated[list[Path], typer.Argument(help="Video files.")],
     asset: Annotated[str, typer.Option("--asset", "-a", help="Number or title of the asset.")],
-    wait: Annotated[bool, typer.Option("--wait", help="Return when they can be searched.")] = False,
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait",
+            help="Return when they can be searched and were compared with the other references; "
+            "footage that another owner holds too is shown.",
+        ),
+    ] = False,
     timeout: Annotated[
         float | None, typer.Option(help="Give up waiting after so many seconds.")
     ] = None,
@@ -139,14 +189,18 @@ def add_reference(
     ids = [row["id"] for row in rows if row["id"] is not None]
     send(Message(INGEST, {"video_id": each}) for each in ids)
     if wait:
-        _wait_until_ingested(engine, ids, timeout)
+        _wait_until_compared(engine, ids, timeout)
     found = iter(_read_rows(engine, ids))
     rows = [row if row["id"] is None else next(found) for row in rows]
-    shown = ("id", "title", "status", "reason", "message")
+    with transaction(engine.database) as connection:
+        conflicts = assets.list_conflicts(connection, ids) if wait else []
     if as_json:
-        print_json(rows)
+        print_json([{**row, "conflicts": _conflicts_of(row["id"], conflicts)} for row in rows])
     else:
+        shown = ("id", "title", "status", "reason", "message")
         print_rows([{name: row[name] for name in shown} for row in rows], False, empty="")
+        if conflicts:
+            print_rows(conflicts, False, empty="", title="footage that another owner holds too")
     if any(row["status"] == "failed" for row in rows):
         raise typer.Exit(1)
 
@@ -171,31 +225,50 @@ def remove_reference(
     engine = open_engine()
     with transaction(engine.database) as connection:
         assets.remove_reference(connection, video)
-    if as_json:
-        print_json({"id": video, "is_reference": False})
-    else:
-        stderr.print(f"{video} is no reference any more", markup=False)
+    print_outcome(
+        f"{video} is no reference any more", {"id": video, "is_reference": False}, as_json
+    )
 
 
-def _wait_until_ingested(engine: RetrievalEngine, ids: list[str], timeout: float | None) -> None:
+def _wait_until_compared(engine: RetrievalEngine, ids: list[str], timeout: float | None) -> None:
+    """Until each video has failed, or is described and its search against the others is over."""
     deadline = None if timeout is None else time.monotonic() + timeout
     hint = WorkerHint()
     with progress() as bar:
         task = bar.add_task("describing references", total=len(ids))
         while True:
             rows = _read_rows(engine, ids)
-            left = [row for row in rows if row["status"] not in ("ready", "failed")]
-            bar.update(task, completed=len(ids) - len(left))
+            with transaction(engine.database) as connection:
+                compared = searches.list_searched(connection, ids)
+            left = [row for row in rows if row["status"] != "failed" and row["id"] not in compared]
+            is_described = all(row["status"] in ("ready", "failed") for row in rows)
+            doing = "comparing them with the others" if is_described else "describing references"
+            bar.update(task, completed=len(ids) - len(left), description=doing)
             hint.watch(any(row["attempts"] for row in rows) or not left)
             if not left:
                 return
             if deadline is not None and time.monotonic() > deadline:
+                waiting = "compared with the others" if is_described else "described"
                 raise Refused(
-                    f"{len(left)} of {len(ids)} videos are not described after {timeout:g} "
+                    f"{len(left)} of {len(ids)} videos are not {waiting} after {timeout:g} "
                     "seconds; is a worker running? start one with `vcl worker`",
                     code="timeout",
                 )
             time.sleep(0.2)
+
+
+def _conflicts_of(video_id: str | None, conflicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        row for row in conflicts if video_id in (row["reference_id"], row["other_reference_id"])
+    ]
+
+
+def _numbers(claims: list[int]) -> str:
+    return ", ".join(map(str, claims))
+
+
+def _expired(claims: list[int]) -> str:
+    return f"; claims without evidence expired: {_numbers(claims)}" if claims else ""
 
 
 def _read_rows(engine: RetrievalEngine, ids: list[str]) -> list[dict[str, Any]]:

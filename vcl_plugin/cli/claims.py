@@ -18,10 +18,11 @@ from vcl_plugin.claims import (
     list_claims,
     read_claim,
 )
-from vcl_plugin.cli.output import print_json, print_rows, print_table, stdout
+from vcl_plugin.cli.output import print_json, print_outcome, print_rows, print_table, stdout
 from vcl_plugin.cli.services import AsJson
 from vcl_plugin.cli.session import current_user, open_engine
 from vcl_plugin.evidence import write_evidence
+from vcl_plugin.rights import find_owner
 from vcl_plugin.settlement import release_and_exclude
 from vcl_plugin.training.reviews import export_labels as write_labels
 
@@ -45,6 +46,8 @@ def list_(
         raise typer.BadParameter(f"{status!r} is none of {', '.join(TRANSITIONS)}")
     engine = open_engine()
     with transaction(engine.database) as connection:
+        if owner is not None:
+            find_owner(connection, owner)
         rows = list_claims(connection, status, owner=owner, limit=limit)
     print_rows(rows, as_json, empty="no claims")
 
@@ -58,10 +61,8 @@ def export_labels(
     engine = open_engine()
     with transaction(engine.database) as connection:
         counts = write_labels(connection, out)
-    if as_json:
-        print_json(counts)
-    else:
-        stdout.print(f"{out}: " + ", ".join(f"{n} {kind}" for kind, n in counts.items()))
+    found = ", ".join(f"{n} {kind}" for kind, n in counts.items())
+    print_outcome(f"{out}: {found}", counts, as_json)
 
 
 @app.command()
@@ -130,12 +131,12 @@ def release(
     engine = open_engine()
     with transaction(engine.database) as connection:
         siblings = release_and_exclude(connection, claim, by or current_user(), reason, note)
-    if as_json:
-        print_json({"claim": claim, "status": "released", "released_with_it": siblings})
-        return
-    stdout.print(f"claim {claim} is released, its footage excluded")
-    if siblings:
-        stdout.print(f"released with it: {', '.join(str(each) for each in siblings)}")
+    others = f"; released with it: {', '.join(map(str, siblings))}" if siblings else ""
+    print_outcome(
+        f"claim {claim} is released, its footage excluded{others}",
+        {"claim": claim, "status": "released", "released_with_it": siblings},
+        as_json,
+    )
 
 
 @app.command()
@@ -144,13 +145,14 @@ def evidence(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where; default: claim-N.html.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write a claim's evidence as one HTML file that needs nothing else and prints well."""
     engine = open_engine()
     path = output or Path(f"claim-{claim}.html")
     with transaction(engine.database) as connection:
         write_evidence(connection, path, engine.settings, claim_ids=[claim])
-    stdout.print(str(path), markup=False)
+    print_outcome(str(path), {"claim": claim, "path": str(path)}, as_json)
 
 
 def _decide(
@@ -159,7 +161,4 @@ def _decide(
     engine = open_engine()
     with transaction(engine.database) as connection:
         decide_claim(connection, claim, status, by or current_user(), reason, note)
-    if as_json:
-        print_json({"claim": claim, "status": status})
-    else:
-        stdout.print(f"claim {claim} is {status}")
+    print_outcome(f"claim {claim} is {status}", {"claim": claim, "status": status}, as_json)

@@ -20,13 +20,21 @@ from rich.table import Table
 from retrieval.errors import RetrievalError
 from vcl_plugin.reports import plain, shown
 
-# A pipe or a file has no width; a table in it should not be squeezed into eighty columns.
-stdout = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+# A pipe or a file has no width; a table in it is as wide as what it holds.
+stdout = Console(highlight=False, width=None if sys.stdout.isatty() else 4096)
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False, default=plain))
+
+
+def print_outcome(sentence: str, facts: dict[str, Any], as_json: bool) -> None:
+    """What a command has done: a sentence, or the same as JSON."""
+    if as_json:
+        print_json(facts)
+    else:
+        stdout.print(sentence, markup=False, soft_wrap=True)
 
 
 def print_rows(
@@ -56,7 +64,10 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: st
             isinstance(value, int | float | Decimal) and not isinstance(value, bool)
             for value in values
         )
-        table.add_column(column.replace("_", " "), justify="right" if is_numeric else "left")
+        # Folded, never cut: an id that ends in dots cannot be typed into the next command.
+        table.add_column(
+            column.replace("_", " "), justify="right" if is_numeric else "left", overflow="fold"
+        )
     for row in rows:
         table.add_row(*[escape(shown(value)) for value in row])
     stdout.print(table)

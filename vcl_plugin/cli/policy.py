@@ -12,7 +12,7 @@ import typer
 from retrieval.database import transaction
 from retrieval.errors import Refused
 from vcl_plugin import assets, rights
-from vcl_plugin.cli.output import print_rows, stderr
+from vcl_plugin.cli.output import print_outcome, print_rows
 from vcl_plugin.cli.services import AsJson
 from vcl_plugin.cli.session import open_engine
 from vcl_plugin.policies import Policy, Rule
@@ -41,13 +41,19 @@ def add(
             '"track". Fields: seconds, query-share, reference-share, score, in. Repeat it.',
         ),
     ],
+    as_json: AsJson = False,
 ) -> None:
     """Write a policy; one of that name gets the new rules."""
     policy = Policy(name, tuple(parse_rule(rule) for rule in rules))
     engine = open_engine()
     with transaction(engine.database) as connection:
         rights.add_policy(connection, policy)
-    stderr.print(f"policy {name} has {len(policy.rules)} rules", markup=False)
+    count = len(policy.rules)
+    print_outcome(
+        f"policy {name} has {count} rule{'' if count == 1 else 's'}",
+        {"policy": name, "rules": count},
+        as_json,
+    )
 
 
 @app.command("list")
@@ -56,6 +62,8 @@ def list_(as_json: AsJson = False) -> None:
     engine = open_engine()
     with transaction(engine.database) as connection:
         rows = rights.list_policies(connection)
+    if not as_json:
+        rows = [{**row, "territories": row["territories"] or "all"} for row in rows]
     print_rows(rows, as_json, empty="no policies")
 
 
@@ -64,6 +72,7 @@ def assign(
     name: Name,
     asset: Annotated[str | None, typer.Option(help="An asset, by number or title.")] = None,
     owner: Annotated[str | None, typer.Option(help="All assets of this owner.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Let an asset, or all assets of an owner, follow a policy from now on."""
     if (asset is None) == (owner is None):
@@ -72,15 +81,26 @@ def assign(
     with transaction(engine.database) as connection:
         asset_id = None if asset is None else assets.find_asset(connection, asset)
         rights.assign_policy(connection, name, asset_id, owner)
-    stderr.print(f"{asset or owner} follows {name}", markup=False)
+    facts = {"policy": name, "asset": asset_id, "owner": owner}
+    what = f"asset {asset_id} follows" if owner is None else f"all assets of {owner} follow"
+    print_outcome(f"{what} {name} from the next match on", facts, as_json)
 
 
 @app.command("dry-run")
-def dry_run(name: Name, as_json: AsJson = False) -> None:
+def dry_run(
+    name: Name,
+    asset: Annotated[str | None, typer.Option(help="Only this asset, by number or title.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Only assets of this owner.")] = None,
+    as_json: AsJson = False,
+) -> None:
     """What would be claimed under a policy, from the segments that are stored; writes nothing."""
     engine = open_engine()
     with transaction(engine.database) as connection:
-        rows = rehearse_policy(connection, rights.read_policy(connection, name))
+        policy = rights.read_policy(connection, name)
+        if owner is not None:
+            rights.find_owner(connection, owner)
+        asset_id = None if asset is None else assets.find_asset(connection, asset)
+        rows = rehearse_policy(connection, policy, owner, asset_id)
     print_rows(rows, as_json, empty=f"under {name} nothing would be claimed")
 
 

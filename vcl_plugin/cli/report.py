@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from retrieval.database import transaction
+from vcl_plugin import assets, rights
 from vcl_plugin.cli.output import print_rows, print_table, stderr, stdout
 from vcl_plugin.cli.session import open_engine
 from vcl_plugin.demo import run_demo
@@ -51,12 +52,18 @@ def report(
         return
     engine = open_engine()
     with transaction(engine.database) as connection:
+        # A name that does not exist would give an empty report, which says something else.
+        if owner is not None:
+            rights.find_owner(connection, owner)
+        if asset is not None:
+            assets.check_title(connection, asset)
         found = read_report(connection, name, since, owner, asset, limit)
     match format:
         case Format.table if found.rows:
             print_table(found.columns, found.rows, title=None)
         case Format.table:
-            stderr.print(f"{name} is empty: {REPORTS[name]}")
+            narrowed = ", narrowed by your options" if since or owner or asset else ""
+            stderr.print(f"nothing to report in {name} ({REPORTS[name]}){narrowed}", markup=False)
         case Format.csv:
             print(write_csv(found), end="")
         case Format.json:

@@ -3,42 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import typer
 
 from retrieval.database import connect, migrate, transaction
+from tests.vcl_plugin.cli.conftest import Said
 from tests.vcl_plugin.world import add_reference, add_upload, record, segment
-from vcl_plugin.cli import app, main
+from vcl_plugin.cli import app
 from vcl_plugin.settlement import settle_claims
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def vcl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
-    """Runs the command in this process, as its console script would."""
-
-    def run(*arguments: object) -> Said:
-        monkeypatch.setattr(sys, "argv", ["vcl", *map(str, arguments)])
-        capsys.readouterr()
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        out, err = capsys.readouterr()
-        return Said(code, out, " ".join(err.split()))  # however wide the terminal is
-
-    return run
 
 
 def walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
