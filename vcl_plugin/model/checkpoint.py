@@ -29,10 +29,9 @@ def load_transvcl(path: str | Path) -> TransVCL:
     """The network in `path`, in eval mode; `.safetensors` is ours, anything else the authors'."""
     config, entries, _ = _read(Path(path))
     with torch.device("meta"):  # no time spent on an initialisation that is overwritten
-        names = TransVCL(config).state_dict()
-    _check_entries(Path(path), names, entries)
-    model = TransVCL(config)
-    model.load_state_dict(dict(entries), strict=True)
+        model = TransVCL(config)
+    _check_entries(Path(path), model.state_dict(), entries)
+    model.load_state_dict(dict(entries), strict=True, assign=True)
     return model.eval()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -187,10 +188,9 @@ def anchor_grid(config: TransVCLConfig) -> Tensor:
     """(anchors, 3): column, row and stride of the cell behind each output row."""
     grids = []
     for stride in STRIDES:
-        side = torch.arange(config.map_size // stride, dtype=torch.float32)
-        row, column = torch.meshgrid(side, side, indexing="ij")
-        grids.append(torch.stack([column, row, torch.full_like(row, stride)], dim=2).flatten(0, 1))
-    return torch.cat(grids)
+        row, column = np.mgrid[: config.map_size // stride, : config.map_size // stride]
+        grids.append(np.stack([column, row, np.full_like(row, stride)], axis=2).reshape(-1, 3))
+    return torch.from_numpy(np.concatenate(grids).astype(np.float32))
 
 
 def decode_boxes(raw: Tensor, grid: Tensor) -> Tensor:

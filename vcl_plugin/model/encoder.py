@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,10 +20,11 @@ from vcl_plugin.model.config import TransVCLConfig
 
 def temporal_encoding(positions: int, dimension: int) -> Tensor:
     """f_tem of eq. 1: sine in even, cosine in odd dimensions; (positions, dimension)."""
-    position = torch.arange(positions, dtype=torch.float64)[:, None]
-    pair = torch.arange(0, dimension, 2, dtype=torch.float64)
-    angle = position * torch.exp(-pair * (math.log(10_000.0) / dimension))
-    return torch.stack([angle.sin(), angle.cos()], dim=2).flatten(1).float()
+    # By numpy: it is wanted even where torch builds a network without values (`load_transvcl`).
+    pair = np.arange(0, dimension, 2)
+    angle = np.arange(positions)[:, None] * np.exp(-pair * (math.log(10_000.0) / dimension))
+    table = np.stack([np.sin(angle), np.cos(angle)], axis=2).reshape(positions, dimension)
+    return torch.from_numpy(table.astype(np.float32))
 
 
 class Enhanced(NamedTuple):
