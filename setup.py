@@ -70,8 +70,8 @@ setup(
             "dp = vcl_plugin.align.dynamic:DynamicProgramming",
             "dtw = vcl_plugin.align.warping:TimeWarping",
             "spd = vcl_plugin.align.spd:SimilarityPatternDetector",
-            "transvcl = vcl_plugin.localize:TransVCLLocalizer",
-            "transvcl-finished = vcl_plugin.finished:FinishedTransVCL",
+            "transvcl = vcl_plugin.finished:load_best",
+            "transvcl-detector = vcl_plugin.localize:TransVCLLocalizer",
         ],
         "retrieval.poolers": [
             "mean = retrieval.pooling:MeanPooler",

@@ -39,12 +39,19 @@ class Settings:
     device: str = _setting("auto", "auto, cpu, cuda or cuda:N")
     descriptor: str = _setting("lite0", "frame descriptor")
     pooler: str = _setting("mean", "how descriptors become index vectors")
-    localizer: str = _setting("tn", "method that finds the segments of a pair")
+    localizer: str = _setting("transvcl", "method that finds the segments of a pair")
     weights: str = _setting(
         "", "weights file of the localizer; empty means the one shipped with it"
     )
     top_k: int = _setting(20, "candidate references compared per query", 1, 10_000)
     min_candidate_score: float = _setting(0.0, "candidates below this score are left out", -1, 1)
+    index_url: str = _setting("", "Milvus to search in instead of FAISS files under the home")
+    index_fast_from: int = _setting(
+        100_000, "vectors from which a snapshot of the index is trained, not flat", 1000
+    )
+    index_delta_share: float = _setting(
+        0.05, "changes since the last snapshot, as a share of it, that make a new one due", 0.001, 1
+    )
     rescan_new: bool = _setting(False, "search old uploads for every new reference")
     decode_timeout: float = _setting(600.0, "seconds after which decoding one video is given up", 1)
     max_frames: int = _setting(36_000, "frames kept of one video (10 hours at one a second)", 1)

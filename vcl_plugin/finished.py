@@ -1,11 +1,12 @@
 """TransVCL as it is meant to be used: detector, closer look, ends and rating in one localizer.
 
-In: weights that training has finished. Out: a `Localizer` named `transvcl-finished`.
-Loaded through the entry point of that name, by the command line and by evaluation.
+In: weights. Out: a `Localizer` named `transvcl`, with the steps that the weights bring numbers for.
+Loaded through the entry point of that name, by workers, the command line and evaluation.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,28 @@ from numpy.typing import ArrayLike
 
 from retrieval.arrays import as_descriptors
 from retrieval.errors import MissingWeights
-from retrieval.plugins import Array
+from retrieval.plugins import Array, Localizer
 from retrieval.records import Segment
 from vcl_plugin.localize import SHIPPED_WEIGHTS, TransVCLLocalizer
 from vcl_plugin.model.checkpoint import read_facts
 from vcl_plugin.rating import FinishedLocalizer, Rating
 from vcl_plugin.zoom import Zoom
+
+
+def load_best(weights: str | Path | None = None, device: str = "auto", **options: Any) -> Localizer:
+    """Localizer `transvcl`: finished where training has finished the weights, else the detector.
+
+    The authors' weights bring no rating, so they are the detector of the paper and nothing more.
+    Options are those of `TransVCLLocalizer`.
+    """
+    path = SHIPPED_WEIGHTS if weights is None else Path(weights)
+    if path.is_file() and read_facts(path).get("rating") is not None:
+        return FinishedTransVCL(path, device, **options)
+    return TransVCLLocalizer(weights, device, **options)
+
+
+# As the entry point's caller checks them: an option that neither takes gets a sentence.
+load_best.__signature__ = inspect.signature(TransVCLLocalizer)  # type: ignore[attr-defined]
 
 
 class VideoPrior:
@@ -47,13 +64,13 @@ class VideoPrior:
 
 
 class FinishedTransVCL:
-    """Localizer `transvcl-finished`.
+    """Detector, closer look, ends and rating.
 
     `min_score` is a threshold on the rated score; None takes the one chosen on validation pairs.
     Other options are those of `TransVCLLocalizer`.
     """
 
-    name = "transvcl-finished"
+    name = "transvcl"
 
     def __init__(
         self,
@@ -67,7 +84,8 @@ class FinishedTransVCL:
         facts = read_facts(path)
         if facts.get("rating") is None:
             raise MissingWeights(
-                f"{path} brings no rating; use the method transvcl, or finish it by `vcl train`"
+                f"{path} brings no rating; use the method transvcl-detector, or finish it by "
+                "`vcl train`"
             )
         zoom = facts.get("zoom")
         detector = TransVCLLocalizer(path, device, min_score=facts["candidate_score"], **options)
@@ -80,8 +98,7 @@ class FinishedTransVCL:
         )
         self.dimension = detector.network.config.dimension
         weight, middle = facts.get("video_prior", (0.0, 0.0))
-        fingerprint = self._finished.fingerprint.replace("transvcl", self.name, 1)
-        self.fingerprint = f"{fingerprint}-{weight:g}@{middle:g}"
+        self.fingerprint = f"{self._finished.fingerprint}-{weight:g}@{middle:g}"
 
     def localize(self, query: ArrayLike, reference: ArrayLike) -> list[Segment]:
         return self.localize_many(query, [reference])[0]

@@ -2,7 +2,7 @@
 
 In: a query and its candidate references, (frames, 256) each, one frame a second.
 Out: `Segment`s, ordered by query time, inside both videos, with score, direction and speed.
-Called through the entry point `transvcl`, by workers, the command line and evaluation.
+Called by `finished`, and alone through the entry point `transvcl-detector`.
 
 A video longer than one map is cut into overlapping tiles, every query tile meets every reference
 tile, and pieces of one copy are stitched. The score is objectness x class probability (the authors
@@ -85,7 +85,7 @@ class Tile:
 
 
 class TransVCLLocalizer:
-    """Localizer `transvcl`.
+    """Localizer `transvcl-detector`: the network's boxes as they are.
 
     `weights` is our safetensors or the authors' `.pth`, or a network in memory (training asks for
     its score that way; it is copied); None is the file shipped with the package.
@@ -94,7 +94,7 @@ class TransVCLLocalizer:
     the reference backwards: for weights that were not trained on reversed copies.
     """
 
-    name = "transvcl"
+    name = "transvcl-detector"
 
     def __init__(
         self,

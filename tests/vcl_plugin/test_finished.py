@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from retrieval.errors import BadDescriptors, MissingWeights
-from retrieval.plugins import Localizer
+from retrieval.errors import BadDescriptors, MissingWeights, UnknownPlugin
+from retrieval.plugins import Localizer, load_localizer
 from tests.vcl_plugin.test_rating import by_agreement
 from tests.vcl_plugin.test_refinement import planted, walk
 from vcl_plugin.finished import FinishedTransVCL
-from vcl_plugin.localize import SHIPPED_WEIGHTS
+from vcl_plugin.localize import SHIPPED_WEIGHTS, TransVCLLocalizer
 from vcl_plugin.model import SMALL, TransVCL, read_facts, save_transvcl
 
 FACTS = {
@@ -45,7 +45,7 @@ def test_rating_decides_what_is_kept(weights):
 def test_threshold_is_part_of_the_fingerprint(weights):
     one, other = FinishedTransVCL(weights), FinishedTransVCL(weights, min_score=0.7)
     assert one.fingerprint != other.fingerprint
-    assert one.fingerprint.startswith("transvcl-finished-")
+    assert one.fingerprint.startswith("transvcl-")
 
 
 def test_weights_without_a_rating_are_refused(tmp_path):
@@ -53,6 +53,21 @@ def test_weights_without_a_rating_are_refused(tmp_path):
     save_transvcl(TransVCL(replace(SMALL, map_size=32)), path)
     with pytest.raises(MissingWeights, match="brings no rating"):
         FinishedTransVCL(path)
+
+
+def test_transvcl_is_finished_where_the_weights_are_and_the_detector_where_not(weights, tmp_path):
+    assert isinstance(load_localizer("transvcl"), FinishedTransVCL)
+    assert isinstance(load_localizer("transvcl", weights, min_score=0.7), FinishedTransVCL)
+    plain = tmp_path / "plain.safetensors"
+    save_transvcl(TransVCL(replace(SMALL, map_size=32)), plain)
+    assert isinstance(load_localizer("transvcl", plain), TransVCLLocalizer)
+
+
+def test_weights_that_are_not_there_and_options_nobody_takes_get_a_sentence(tmp_path):
+    with pytest.raises(MissingWeights, match="absent"):
+        load_localizer("transvcl", tmp_path / "absent.safetensors")
+    with pytest.raises(UnknownPlugin, match="does not take that"):
+        load_localizer("transvcl", colour="red")
 
 
 def test_arrays_are_checked_before_any_work(weights):
