@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from retrieval.index import VideoIndex
+from retrieval.index import Index
 from retrieval.plugins import Pooled
 from retrieval.records import Pair
 
@@ -17,7 +17,7 @@ DEPTH = 8
 
 
 def propose_pairs(
-    index: VideoIndex, query_id: str, pooled: Pooled, top_k: int, min_score: float = 0.0
+    index: Index, query_id: str, pooled: Pooled, top_k: int, min_score: float = 0.0
 ) -> list[Pair]:
     """The `top_k` references nearest to any window of the query, best first.
 
@@ -35,7 +35,7 @@ def propose_pairs(
     ]
 
 
-def _best_scores(index: VideoIndex, query_id: str, pooled: Pooled, top_k: int) -> dict[str, float]:
+def _best_scores(index: Index, query_id: str, pooled: Pooled, top_k: int) -> dict[str, float]:
     """The best score of each reference met among the nearest vectors.
 
     A long reference can fill every place with its own windows, so the net is widened until it

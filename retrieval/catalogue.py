@@ -279,6 +279,28 @@ def read_changes(
     return [Change(*row) for row in rows]
 
 
+def count_changes(
+    connection: Connection, collection: str, fingerprint: str, since: int, stamp: str
+) -> int:
+    """Changes after a known one; all there are, if that one is not of this log."""
+    return int(
+        connection.execute(
+            text("""
+            SELECT count(*) FROM index_changes
+            WHERE collection = :collection AND fingerprint = :fingerprint
+              AND seq > coalesce((SELECT seq FROM index_changes
+                                  WHERE seq = :since
+                                    AND extract(epoch FROM created_at)::text = :stamp), 0)"""),
+            {
+                "collection": collection,
+                "fingerprint": fingerprint,
+                "since": since,
+                "stamp": stamp,
+            },
+        ).scalar_one()
+    )
+
+
 def _announce(
     connection: Connection,
     video_id: str,

@@ -28,7 +28,7 @@ from retrieval.errors import (
     RetrievalError,
     ServiceUnavailable,
 )
-from retrieval.index import VideoIndex
+from retrieval.index import Index
 from retrieval.plugins import Localizer, Pooler, load_localizer, load_pooler
 from retrieval.records import Pair
 from retrieval.replica import Replica
@@ -100,7 +100,7 @@ class RetrievalEngine:
             self.pooler,
             self.database,
             self.store,
-            self.settings.index_dir,
+            self.settings,
         )
 
     def load(self) -> None:
@@ -168,10 +168,10 @@ class RetrievalEngine:
                 self._give_back("searches", search_id, holder, error)
                 return []
 
-    def refresh_index(self) -> VideoIndex:
+    def refresh_index(self) -> Index:
         return self.references.refresh()
 
-    def build_index(self) -> VideoIndex:
+    def build_index(self) -> Index:
         """Make both indexes anew from the store; returns that of the references."""
         self.uploads.build()
         return self.references.build()

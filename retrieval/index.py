@@ -1,32 +1,48 @@
-"""A FAISS index of videos: a base file, changes since, and what was removed.
+"""An index of videos: the vectors of a snapshot, changes since, and what was removed.
 
 In: pooled vectors of videos. Out: the nearest of them to a query's vectors.
 Called by the replica, which replays `index_changes` into it. The index is a cache: everything in
-it can be rebuilt from the store, and its file is only ever replaced whole.
+it can be rebuilt from the store, and its files are only ever replaced whole.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
-import shutil
-import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, Protocol
 
 import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from retrieval import snapshots
 from retrieval.errors import FingerprintMismatch
 from retrieval.plugins import Array, Pooled
-from retrieval.store import write_atomically
+from retrieval.selftest import WANTED, SelfTest, run_self_test
+from retrieval.vectors import (
+    ROWS_A_LIST,
+    CodedVectors,
+    Codes,
+    ExactVectors,
+    Vectors,
+    best_of,
+    chunks,
+    copy_to_gpu,
+    count_lists,
+    empty_codes,
+    train_codes,
+)
 
 log = logging.getLogger(__name__)
 
-CURRENT = "current.json"
+FAST_FROM = 100_000
+FEWEST_CODED = 64  # four-bit codes are trained on more rows than the 16 there are
+# Codes fit rows like those they were trained on; a collection so much larger has others.
+TRAIN_AGAIN = 4
 
 
 @dataclass(frozen=True)
@@ -42,217 +58,322 @@ class Hits:
     videos: list[str]
 
 
-class VideoIndex:
-    """Exact inner-product search over a memory-mapped base and a delta in memory."""
+@dataclass(frozen=True)
+class Position:
+    """How far an index has read the log of changes."""
 
-    def __init__(self, key: str, dimension: int = 256) -> None:
-        self.key = key  # descriptor and pooler that made the vectors
-        self.dimension = dimension
-        self.seq = 0  # last change of the log that is in here
-        self.stamp = ""  # when that change was written: tells this log from another
-        self.videos: list[str] = []
-        self._number: dict[str, int] = {}  # living videos only
-        self._base: faiss.Index | None = None
-        self._delta = faiss.IndexFlatIP(dimension)
-        # Video number -> its first position; the next video's first is its end.
-        self._firsts: list[int] = []
-        # Position -> video number, span, dead. Longer than the index: they grow by doubling.
-        self._owner = np.zeros(0, dtype=np.int64)
-        self._spans = np.zeros((0, 2), dtype=np.float32)
-        self._is_dead = np.zeros(0, dtype=bool)
-        self._count = 0
+    seq: int = 0  # number of the last change that is in it
+    stamp: str = ""  # when that change was written: tells this log from another
+    unreadable: dict[str, str] = field(default_factory=dict)  # videos left out, and their files
 
-    def __len__(self) -> int:
-        """Living videos."""
-        return len(self._number)
+
+class Index(Protocol):
+    """Vectors of videos, searched by inner product, wherever they live.
+
+    Adding a video twice, or removing one that is not there, is no error: after a crash the replica
+    replays changes that may be in already.
+    """
+
+    key: str  # collection, descriptor and pooler of the vectors
+    dimension: int
+    is_shared: bool  # one for all processes, or a copy in each
+
+    @property
+    def position(self) -> Position: ...
 
     @property
     def vectors(self) -> int:
         """Living vectors."""
-        return self._count - int(self._is_dead[: self._count].sum())
 
-    def __contains__(self, video_id: str) -> bool:
-        return video_id in self._number
+    def __len__(self) -> int:
+        """Living videos."""
+
+    def __contains__(self, video_id: str) -> bool: ...
 
     def add(self, video_id: str, pooled: Pooled) -> None:
         """Add a video, or put new vectors in the place of its old ones."""
-        if pooled.vectors.shape[1] != self.dimension:
-            raise FingerprintMismatch(
-                f"the index holds vectors of {self.dimension} dimensions, video {video_id!r} "
-                f"has {pooled.vectors.shape[1]}; run `vcl index build`"
-            )
-        self.remove(video_id)
-        number, first, count = len(self.videos), self._count, len(pooled.vectors)
-        self._reserve(first + count)
-        self._delta.add(np.ascontiguousarray(pooled.vectors, dtype=np.float32))
-        self._owner[first : first + count] = number
-        self._spans[first : first + count] = pooled.spans
-        self._is_dead[first : first + count] = False
-        self._count = first + count
-        self._firsts.append(first)
-        self.videos.append(video_id)
-        self._number[video_id] = number
 
-    def remove(self, video_id: str) -> None:
-        """Forget a video; unknown ids are no error, for a log may name them twice."""
-        number = self._number.pop(video_id, None)
-        if number is not None:
-            self._is_dead[self._positions(number)] = True
+    def remove(self, video_id: str) -> None: ...
+
+    def commit(self, position: Position) -> None:
+        """Every change up to there is in."""
 
     def search(self, vectors: Array, k: int, without: str | None = None) -> Hits:
         """The k nearest living vectors of each query vector, best first.
 
         `without` leaves one video out: a query that is itself a reference would fill every place.
         """
+
+    def clear(self) -> None:
+        """Forget everything, the position too."""
+
+    def facts(self) -> dict[str, Any]:
+        """What `vcl index info` shows beside its size."""
+
+
+class VideoIndex:
+    """FAISS in this process: the base of a snapshot, memory-mapped, and a delta in memory."""
+
+    is_shared = False
+
+    def __init__(self, key: str, dimension: int = 256) -> None:
+        self.key = key
+        self.dimension = dimension
+        self.snapshot: Path | None = None  # what it was loaded from
+        self.clear()
+
+    def clear(self) -> None:
+        self.position = Position()
+        self.videos: list[str] = []
+        self._number: dict[str, int] = {}  # living videos only
+        self._base: Vectors = ExactVectors(self.dimension)
+        self._trained_on = 0
+        self._delta = ExactVectors(self.dimension)
+        # Video number -> its first position; the next video's first is its end.
+        self._firsts: list[int] = []
+        # Position in the base -> video number and span, as they are in the snapshot's files.
+        self._base_owner: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+        self._base_spans: NDArray[np.float32] = np.zeros((0, 2), dtype=np.float32)
+        # The same for the delta. Longer than it: they grow by doubling.
+        self._owner: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+        self._spans: NDArray[np.float32] = np.zeros((0, 2), dtype=np.float32)
+        self._is_dead: NDArray[np.bool_] = np.zeros(0, dtype=bool)  # of base and delta
+        self._living = 0
+
+    def __len__(self) -> int:
+        return len(self._number)
+
+    @property
+    def vectors(self) -> int:
+        return self._living
+
+    @property
+    def _count(self) -> int:
+        return self._base.count + self._delta.count
+
+    def __contains__(self, video_id: str) -> bool:
+        return video_id in self._number
+
+    def add(self, video_id: str, pooled: Pooled) -> None:
+        if pooled.vectors.shape[1] != self.dimension:
+            raise FingerprintMismatch(
+                f"the index holds vectors of {self.dimension} dimensions, video {video_id!r} "
+                f"has {pooled.vectors.shape[1]}; run `vcl index build`"
+            )
+        self.remove(video_id)
+        number, count = len(self.videos), len(pooled.vectors)
+        first = self._delta.count
+        self._reserve(first + count)
+        self._owner[first : first + count] = number
+        self._spans[first : first + count] = pooled.spans
+        self._firsts.append(self._count)
+        self._delta.add(pooled.vectors)
+        self._living += count
+        self.videos.append(video_id)
+        self._number[video_id] = number
+
+    def remove(self, video_id: str) -> None:
+        number = self._number.pop(video_id, None)
+        if number is not None:
+            positions = self._positions(number)
+            self._is_dead[positions] = True
+            self._living -= positions.stop - positions.start
+
+    def commit(self, position: Position) -> None:
+        self.position = position
+
+    def search(self, vectors: Array, k: int, without: str | None = None) -> Hits:
         queries = np.ascontiguousarray(vectors, dtype=np.float32)
         dead = self._is_dead[: self._count]
         if without in self._number:
             dead = dead.copy()
             dead[self._positions(self._number[without])] = True
-        found = [
-            _search_part(part, offset, queries, k, dead[offset : offset + part.ntotal])
-            for part, offset in self._parts()
-            if part.ntotal
-        ]
-        if not found:
-            return Hits(
-                np.zeros((len(queries), 0), dtype=np.float32),
-                np.zeros((len(queries), 0), dtype=np.int64),
-                np.zeros((len(queries), 0, 2), dtype=np.float32),
-                self.videos,
-            )
-        scores = np.concatenate([part[0] for part in found], axis=1)
-        positions = np.concatenate([part[1] for part in found], axis=1)
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        scores = np.take_along_axis(scores, order, axis=1)
-        positions = np.take_along_axis(positions, order, axis=1)
-        numbers = np.where(positions >= 0, self._owner[positions], -1)
-        return Hits(scores, numbers, self._spans[positions], self.videos)
+        scores: NDArray[np.float32] = np.zeros((len(queries), 0), dtype=np.float32)
+        positions: NDArray[np.int64] = np.zeros((len(queries), 0), dtype=np.int64)
+        for part, offset in ((self._base, 0), (self._delta, self._base.count)):
+            if part.count:
+                near, places = part.search(queries, k, dead[offset : offset + part.count])
+                scores = np.concatenate([scores, near], axis=1)
+                places = np.where(places >= 0, places + offset, -1)
+                positions = np.concatenate([positions, places], axis=1)
+        scores, positions = best_of(scores, positions, k)
+        return Hits(scores, *self._look_up(positions), self.videos)
 
-    def save(self, folder: Path) -> Path:
-        """Write a snapshot of the living vectors and make it the current one, atomically."""
+    def save(self, folder: Path, fast_from: int = FAST_FROM) -> Path:
+        """Write a snapshot of the living vectors and make it the current one, atomically.
+
+        From `fast_from` vectors on, it is trained: searched by codes, not row by row.
+        """
         alive = np.flatnonzero(~self._is_dead[: self._count])
-        folder.mkdir(parents=True, exist_ok=True)
-        # A folder of its own: two builders at once, or one twice, never write into one another's.
-        snapshot = Path(tempfile.mkdtemp(dir=folder, prefix=f"{self.key}-{self.seq:012d}-"))
-        snapshot.chmod(0o755)
-        flat = faiss.IndexFlatIP(self.dimension)
-        if len(alive):
-            flat.add(self._reconstruct(alive))
-        faiss.write_index(flat, str(snapshot / "vectors.faiss"))
-        numbers, owner = np.unique(self._owner[alive], return_inverse=True)
-        np.save(snapshot / "owner.npy", owner.astype(np.int64))
-        np.save(snapshot / "spans.npy", self._spans[alive])
-        facts = {
-            "key": self.key,
-            "dimension": self.dimension,
-            "seq": self.seq,
-            "stamp": self.stamp,
-            "videos": [self.videos[number] for number in numbers],
-        }
-        (snapshot / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
-        for file in snapshot.iterdir():
-            _sync(file)  # else the pointer could reach the disk before what it points to
-        _sync(snapshot)
-        previous = current_snapshot(folder, self.key)
-        pointer = json.dumps({"snapshot": snapshot.name}).encode()
-        write_atomically(folder / f"{self.key}.{CURRENT}", pointer)
-        if previous is not None:
-            shutil.rmtree(previous, ignore_errors=True)  # mapped files live on in their readers
-        return snapshot
+        with snapshots.new_snapshot(folder, self.key, self.position.seq) as path:
+            numbers, owner = np.unique(self._look_up(alive)[0], return_inverse=True)
+            np.save(path / "owner.npy", owner.astype(np.int32))
+            np.save(path / "spans.npy", self._look_up(alive)[1])
+            videos = [self.videos[number] for number in numbers]
+            (path / "videos.json").write_text(json.dumps(videos), encoding="utf-8")
+            is_fast = len(alive) >= max(FEWEST_CODED, fast_from)
+            base, trained_on, test = (
+                self._write_coded(path, alive) if is_fast else self._write_flat(path, alive)
+            )
+            snapshots.write_facts(
+                path,
+                snapshots.SnapshotFacts(
+                    key=self.key,
+                    dimension=self.dimension,
+                    seq=self.position.seq,
+                    stamp=self.position.stamp,
+                    kind=base.kind,
+                    videos=len(videos),
+                    vectors=len(alive),
+                    made_at=datetime.now(UTC).isoformat(timespec="seconds"),
+                    trained_on=trained_on,
+                    probes=base.probes if isinstance(base, CodedVectors) else 0,
+                    self_test=asdict(test),
+                    unreadable=self.position.unreadable,
+                ),
+            )
+        return path
 
     @classmethod
-    def load(cls, folder: Path, key: str, dimension: int = 256) -> VideoIndex:
+    def load(cls, folder: Path, key: str, dimension: int = 256, device: str = "cpu") -> VideoIndex:
         """The current snapshot, memory-mapped, or an empty index where there is none.
 
         A snapshot that cannot be read is no loss: an empty index replays the log from its start.
         """
-        snapshot = current_snapshot(folder, key)
+        snapshot = snapshots.current_snapshot(folder, key)
         while snapshot is not None:
             try:
-                return cls._open(snapshot, key, dimension)
+                return cls._open(snapshot, key, dimension, device)
             except Exception as error:  # four parsers, each with errors of its own
-                newer = current_snapshot(folder, key)
+                newer = snapshots.current_snapshot(folder, key)
                 if newer == snapshot:
                     log.warning("index snapshot %s is not readable: %s", snapshot, error)
                     break
                 snapshot = newer  # it was replaced while we opened it
         return cls(key, dimension)
 
+    def facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {"kind": self._base.kind, "delta_vectors": self._delta.count}
+        facts["dead_vectors"] = self._count - self._living
+        if self.snapshot is None:
+            return facts
+        saved, sizes = snapshots.read_facts(self.snapshot), snapshots.size_of(self.snapshot)
+        # Where rows are re-ranked from; a flat index has no other vectors than those it searches.
+        rows = sizes.pop("vectors.npy", 0)
+        facts |= {
+            "snapshot": self.snapshot.name,
+            "snapshot_made_at": saved.made_at,
+            "snapshot_vectors": saved.vectors,
+            "bytes_per_window": round(sum(sizes.values()) / max(1, saved.vectors), 1),
+            "reranking_bytes_per_window": round(rows / max(1, saved.vectors), 1),
+            "self_test": saved.self_test,
+        }
+        if isinstance(self._base, CodedVectors):
+            facts |= {"lists": self._base.lists, "probes": self._base.probes}
+        return facts
+
+    def _write_flat(self, path: Path, alive: NDArray[np.int64]) -> tuple[Vectors, int, SelfTest]:
+        flat = ExactVectors(self.dimension)
+        for rows in self._read(alive):
+            flat.add(rows)
+        flat.write(path / "vectors.faiss")
+        return flat, 0, run_self_test(flat)
+
+    def _write_coded(self, path: Path, alive: NDArray[np.int64]) -> tuple[Vectors, int, SelfTest]:
+        file = np.lib.format.open_memmap(
+            path / "vectors.npy", "w+", dtype=np.float16, shape=(len(alive), self.dimension)
+        )
+        first = 0
+        for rows in self._read(alive):
+            file[first : first + len(rows)] = rows
+            first += len(rows)
+        file.flush()
+        trained = self._base.codes if isinstance(self._base, CodedVectors) else None
+        if trained is not None and len(alive) < TRAIN_AGAIN * self._trained_on:
+            coded = _encode(empty_codes(trained), file)
+            test = run_self_test(coded)
+            if test.recall_at_1 >= WANTED:
+                faiss.write_index(coded.codes, str(path / "codes.faiss"))
+                return coded, self._trained_on, test
+        rng = np.random.default_rng(0)
+        size = min(len(alive), ROWS_A_LIST * count_lists(len(alive)))
+        sample = file[np.sort(rng.choice(len(alive), size=size, replace=False))]
+        coded = _encode(train_codes(sample.astype(np.float32), len(alive)), file)
+        test = run_self_test(coded)
+        faiss.write_index(coded.codes, str(path / "codes.faiss"))
+        return coded, len(alive), test
+
     @classmethod
-    def _open(cls, snapshot: Path, key: str, dimension: int) -> VideoIndex:
-        facts = json.loads((snapshot / "facts.json").read_text(encoding="utf-8"))
-        flags = faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY
-        base = faiss.read_index(str(snapshot / "vectors.faiss"), flags)
-        owner, spans = np.load(snapshot / "owner.npy"), np.load(snapshot / "spans.npy")
+    def _open(cls, snapshot: Path, key: str, dimension: int, device: str) -> VideoIndex:
+        facts = snapshots.read_facts(snapshot)
         index = cls(key, dimension)
-        index.seq, index.stamp, index.videos = facts["seq"], facts["stamp"], facts["videos"]
-        sizes = (base.ntotal, len(owner), len(spans))
-        if facts["key"] != key or base.d != dimension or len(set(sizes)) != 1:
-            raise ValueError(f"its parts do not fit: {facts['key']}, {base.d}, {sizes}")
-        index._number = {video: number for number, video in enumerate(index.videos)}
-        index._base, index._owner, index._spans = base, owner, spans
+        index.snapshot = snapshot
+        base: Vectors
+        if facts.kind == CodedVectors.kind:
+            base = CodedVectors.open(
+                snapshot / "codes.faiss", snapshot / "vectors.npy", facts.probes
+            )
+        else:
+            base = ExactVectors.open(snapshot / "vectors.faiss", dimension)
+        owner = np.load(snapshot / "owner.npy", mmap_mode="r")
+        spans = np.load(snapshot / "spans.npy", mmap_mode="r")
+        videos = json.loads((snapshot / "videos.json").read_text(encoding="utf-8"))
+        sizes = (base.count, len(owner), len(spans), facts.vectors)
+        if (facts.key, facts.dimension, facts.videos) != (key, dimension, len(videos)):
+            raise ValueError(f"it is of {facts.key}, {facts.dimension}, {facts.videos} videos")
+        if len(set(sizes)) != 1:
+            raise ValueError(f"its parts do not fit: {sizes}")
+        index.position = Position(facts.seq, facts.stamp, facts.unreadable)
+        index.videos = videos
+        index._number = {video: number for number, video in enumerate(videos)}
+        index._base = copy_to_gpu(base, device)
+        index._base_owner, index._base_spans = owner, spans
+        index._trained_on = facts.trained_on
         index._is_dead = np.zeros(len(owner), dtype=bool)
-        index._count = len(owner)
+        index._living = len(owner)
         # A snapshot keeps the order of positions, so each video's are one run.
-        index._firsts = np.searchsorted(owner, np.arange(len(index.videos))).tolist()
+        index._firsts = np.searchsorted(owner, np.arange(len(videos))).tolist()
         return index
 
     def _positions(self, number: int) -> slice:
         is_last = number + 1 == len(self._firsts)
         return slice(self._firsts[number], self._count if is_last else self._firsts[number + 1])
 
-    def _reserve(self, count: int) -> None:
-        if count <= len(self._owner):
+    def _look_up(
+        self, positions: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Video numbers and spans of positions; -1 has number -1."""
+        numbers = np.full(positions.shape, -1, dtype=np.int64)
+        spans = np.zeros((*positions.shape, 2), dtype=np.float32)
+        in_base = (positions >= 0) & (positions < self._base.count)
+        numbers[in_base] = self._base_owner[positions[in_base]]
+        spans[in_base] = self._base_spans[positions[in_base]]
+        in_delta = positions >= self._base.count
+        places = positions[in_delta] - self._base.count
+        numbers[in_delta] = self._owner[places]
+        spans[in_delta] = self._spans[places]
+        return numbers, spans
+
+    def _reserve(self, delta: int) -> None:
+        if delta <= len(self._owner):
             return
-        extra = max(count, 2 * len(self._owner), 1024) - len(self._owner)
-        self._owner = np.concatenate([self._owner, np.zeros(extra, dtype=np.int64)])
+        extra = max(delta, 2 * len(self._owner), 1024) - len(self._owner)
+        self._owner = np.concatenate([self._owner, np.zeros(extra, dtype=np.int32)])
         self._spans = np.concatenate([self._spans, np.zeros((extra, 2), dtype=np.float32)])
         self._is_dead = np.concatenate([self._is_dead, np.zeros(extra, dtype=bool)])
 
-    def _parts(self) -> Iterable[tuple[faiss.Index, int]]:
-        offset = 0
-        if self._base is not None:
-            yield self._base, 0
-            offset = self._base.ntotal
-        yield self._delta, offset
-
-    def _reconstruct(self, positions: NDArray[np.int64]) -> Array:
-        rows = [
-            part.reconstruct_batch(
-                positions[(positions >= offset) & (positions < offset + part.ntotal)] - offset
-            )
-            for part, offset in self._parts()
-            if part.ntotal
-        ]
-        return np.concatenate(rows).astype(np.float32)
+    def _read(self, positions: NDArray[np.int64]) -> Iterator[Array]:
+        """Rows at ascending positions, a chunk at a time."""
+        for chunk in chunks(len(positions)):
+            chosen = positions[chunk]
+            split = int(np.searchsorted(chosen, self._base.count))
+            if split:
+                yield self._base.read(chosen[:split])
+            if split < len(chosen):
+                yield self._delta.read(chosen[split:] - self._base.count)
 
 
-def current_snapshot(folder: Path, key: str) -> Path | None:
-    """The snapshot that the pointer names, if both are there."""
-    try:
-        pointer = json.loads((folder / f"{key}.{CURRENT}").read_text(encoding="utf-8"))
-        snapshot = folder / str(pointer["snapshot"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return snapshot if snapshot.is_dir() else None
-
-
-def _search_part(
-    part: faiss.Index, offset: int, queries: Array, k: int, dead: NDArray[np.bool_]
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    parameters = None
-    if dead.any():
-        bitmap = np.packbits(~dead, bitorder="little")
-        selector = faiss.IDSelectorBitmap(part.ntotal, faiss.swig_ptr(bitmap))
-        parameters = faiss.SearchParameters(sel=selector)  # type: ignore[call-arg]
-    scores, positions = part.search(queries, min(k, part.ntotal), params=parameters)
-    return scores, np.where(positions >= 0, positions + offset, -1)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _encode(codes: Codes, rows: NDArray[np.float16]) -> CodedVectors:
+    for positions in chunks(len(rows)):
+        codes.add(rows[positions].astype(np.float32))
+    return CodedVectors(codes, rows, probes=max(8, codes.nlist // 32))

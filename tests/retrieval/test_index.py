@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrieval.errors import FingerprintMismatch
-from retrieval.index import VideoIndex, current_snapshot
+from retrieval.index import Position, VideoIndex
 from retrieval.plugins import Pooled
+from retrieval.snapshots import current_snapshot, read_facts
 
 DIMENSION = 16
 
@@ -46,13 +47,13 @@ def check_against_brute_force(
         if video != without
         for span, vector in zip(each.spans.tolist(), each.vectors, strict=True)
     ]
-    expected = np.array([[query @ row[2] for row in rows] for query in queries])
+    expected = queries @ np.array([row[2] for row in rows]).reshape(len(rows), DIMENSION).T
     expected = expected.reshape(len(queries), len(rows))
     best = -np.sort(-expected, axis=1)[:, :k]
     by_place = {(video, tuple(span)): vector for video, span, vector in rows}
     for line, query in enumerate(queries):
         is_hit = hits.numbers[line] >= 0
-        assert np.allclose(hits.scores[line][is_hit], best[line], atol=1e-5)
+        assert np.allclose(hits.scores[line][is_hit], best[line], atol=1e-3)
         for score, number, span in zip(
             hits.scores[line][is_hit],
             hits.numbers[line][is_hit],
@@ -60,12 +61,12 @@ def check_against_brute_force(
             strict=True,
         ):
             vector = by_place[hits.videos[number], tuple(span.tolist())]
-            assert np.isclose(query @ vector, score, atol=1e-5)
+            assert np.isclose(query @ vector, score, atol=1e-3)
 
 
 changes = st.lists(
     st.tuples(
-        st.sampled_from(["add", "add", "add", "remove", "save"]),
+        st.sampled_from(["add", "add", "add", "remove", "save", "train"]),
         st.sampled_from(["a", "b", "c", "d"]),
         st.integers(0, 30),
         st.integers(1, 5),
@@ -78,7 +79,9 @@ changes = st.lists(
 @settings(max_examples=60, deadline=None)
 def test_any_history_of_changes_answers_like_brute_force(tmp_path_factory, steps, k, without):
     folder = tmp_path_factory.mktemp("index")
-    index, truth = VideoIndex("key", DIMENSION), {}
+    truth = {"film": pooled(77, 70)}
+    index = VideoIndex("key", DIMENSION)
+    index.add("film", truth["film"])
     for action, video, seed, count in steps:
         if action == "add":
             truth[video] = pooled(seed, count)
@@ -87,7 +90,8 @@ def test_any_history_of_changes_answers_like_brute_force(tmp_path_factory, steps
             truth.pop(video, None)
             index.remove(video)
         else:
-            index.save(folder)
+            # So few rows are all looked at and re-ranked, whatever their codes say.
+            index.save(folder, fast_from=1 if action == "train" else 1000)
             index = VideoIndex.load(folder, "key", DIMENSION)
     assert len(index) == len(truth)
     assert index.vectors == sum(len(each.vectors) for each in truth.values())
@@ -119,14 +123,14 @@ def test_vectors_of_another_dimension_are_refused_and_change_nothing():
 
 def test_a_snapshot_is_swapped_whole_and_the_old_one_is_cleaned_away(tmp_path: Path):
     index = filled("a", "b")
-    index.seq, index.stamp = 7, "then"
+    index.commit(Position(7, "then", {"lost": "/there"}))
     first = index.save(tmp_path)
     reader = VideoIndex.load(tmp_path, "lite0.mean", DIMENSION)
     index.remove("a")
     second = index.save(tmp_path)
     assert current_snapshot(tmp_path, "lite0.mean") == second
     assert not first.exists()
-    assert (reader.seq, reader.stamp) == (7, "then")
+    assert reader.position == Position(7, "then", {"lost": "/there"})
     # Who mapped the old file goes on reading it.
     check_against_brute_force(reader, {"a": pooled(0), "b": pooled(1)}, 10)
     loaded = VideoIndex.load(tmp_path, "lite0.mean", DIMENSION)
@@ -152,14 +156,15 @@ def test_indexes_of_two_kinds_live_side_by_side(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "file", ["vectors.faiss", "owner.npy", "spans.npy", "facts.json", "current.json"]
+    "file",
+    ["vectors.faiss", "owner.npy", "spans.npy", "videos.json", "facts.json", "current.json"],
 )
 @pytest.mark.parametrize("damage", ["gone", "empty", "noise", "short"])
 def test_a_snapshot_that_cannot_be_read_is_an_empty_index_to_be_replayed(
     tmp_path: Path, file: str, damage: str
 ):
     index = filled("a", "b")
-    index.seq = 7
+    index.commit(Position(7))
     snapshot = index.save(tmp_path)
     path = tmp_path / "lite0.mean.current.json" if file == "current.json" else snapshot / file
     if damage == "gone":
@@ -168,7 +173,7 @@ def test_a_snapshot_that_cannot_be_read_is_an_empty_index_to_be_replayed(
         whole = path.read_bytes()
         path.write_bytes({"empty": b"", "noise": b"\x00{]" * 40, "short": whole[:-9]}[damage])
     loaded = VideoIndex.load(tmp_path, "lite0.mean", DIMENSION)
-    assert (len(loaded), loaded.seq) == (0, 0)
+    assert (len(loaded), loaded.position) == (0, Position())
 
 
 def test_parts_that_do_not_belong_together_are_not_loaded(tmp_path: Path):

@@ -5,18 +5,22 @@ In: the store. Out: an index file and facts about it.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
 import typer
 
+from retrieval.catalogue import REFERENCES, UPLOADS
 from vcl_plugin.cli.output import print_json, stderr, stdout
 from vcl_plugin.cli.services import AsJson
 from vcl_plugin.cli.session import open_engine
 
-app = typer.Typer(help="The FAISS index of all references.", no_args_is_help=True)
+app = typer.Typer(help="The index of all references.", no_args_is_help=True)
 
 
 @app.command()
 def build(as_json: AsJson = False) -> None:
-    """Make the index anew from the stored descriptors."""
+    """Make the index anew from the stored descriptors; a large one is trained."""
     engine = open_engine()
     with stderr.status("building the index"):
         index = engine.build_index()
@@ -27,21 +31,30 @@ def build(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def info(as_json: AsJson = False) -> None:
-    """What the index holds, and which descriptor and pooler made it."""
+def info(
+    uploads: Annotated[
+        bool, typer.Option("--uploads", help="Of old uploads, not of the references.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """What the index holds: kind, sizes, age, fingerprint, recall of its last self-test."""
     engine = open_engine()
-    index = engine.refresh_index()
-    facts = {
-        "videos": len(index),
-        "vectors": index.vectors,
-        "dimension": index.dimension,
-        "fingerprint": engine.descriptor.fingerprint.key,
-        "pooler": engine.pooler.fingerprint,
-        "last_change": index.seq,
-        "folder": str(engine.settings.index_dir),
-    }
+    replica = {REFERENCES: engine.references, UPLOADS: engine.uploads}[
+        UPLOADS if uploads else REFERENCES
+    ]
+    facts = replica.facts()
+    made_at = facts.get("snapshot_made_at")
+    if made_at is not None:
+        age = datetime.now(UTC) - datetime.fromisoformat(made_at)
+        facts["snapshot_age_seconds"] = round(age.total_seconds())
     if as_json:
         print_json(facts)
         return
     for name, value in facts.items():
-        stdout.print(f"{name.replace('_', ' '):12} {value}", markup=False)
+        stdout.print(f"{name.replace('_', ' '):26} {_show(value)}", markup=False)
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')} {each:g}" for name, each in value.items())
+    return str(value)

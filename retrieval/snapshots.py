@@ -1,0 +1,135 @@
+"""Snapshot folders of an index: written aside, swapped in whole, cleaned away when nobody writes.
+
+In: the files that an index writes. Out: the folder that the pointer names, and facts about it.
+Called by the index. A crash at any instant leaves the old snapshot or the new one as the current.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from retrieval.store import write_atomically
+
+CURRENT = "current.json"
+FACTS = "facts.json"
+
+
+@dataclass(frozen=True)
+class SnapshotFacts:
+    """What a snapshot holds; small, so that it can be read without opening the index."""
+
+    key: str
+    dimension: int
+    seq: int  # last change of the log that is in it
+    stamp: str  # when that change was written
+    kind: str
+    videos: int
+    vectors: int
+    made_at: str
+    trained_on: int  # rows there were when the codes were trained; 0 for a flat index
+    probes: int
+    self_test: dict[str, float]
+    unreadable: dict[str, str]  # videos that are missing in it, and their files
+
+
+def current_snapshot(folder: Path, key: str) -> Path | None:
+    """The snapshot that the pointer names, if both are there."""
+    try:
+        pointer = json.loads((folder / f"{key}.{CURRENT}").read_text(encoding="utf-8"))
+        snapshot = folder / str(pointer["snapshot"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return snapshot if snapshot.is_dir() else None
+
+
+def read_facts(snapshot: Path) -> SnapshotFacts:
+    return SnapshotFacts(**json.loads((snapshot / FACTS).read_text(encoding="utf-8")))
+
+
+def current_facts(folder: Path, key: str) -> SnapshotFacts | None:
+    """Facts of the current snapshot, or None where there is none that can be read."""
+    snapshot = current_snapshot(folder, key)
+    try:
+        return None if snapshot is None else read_facts(snapshot)
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def write_facts(snapshot: Path, facts: SnapshotFacts) -> None:
+    (snapshot / FACTS).write_text(json.dumps(asdict(facts)), encoding="utf-8")
+
+
+def size_of(snapshot: Path) -> dict[str, int]:
+    """Bytes of each of its files."""
+    return {file.name: file.stat().st_size for file in sorted(snapshot.iterdir())}
+
+
+@contextmanager
+def new_snapshot(folder: Path, key: str, seq: int) -> Iterator[Path]:
+    """A folder to write into; at the end it is the current snapshot, or gone if that failed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path, lock = _make_locked(folder, f"{key}-{seq:012d}-")
+    try:
+        yield path
+        for file in path.iterdir():
+            _sync(file)  # else the pointer could reach the disk before what it points to
+        _sync(path)
+        pointer = json.dumps({"snapshot": path.name}).encode()
+        write_atomically(folder / f"{key}.{CURRENT}", pointer)
+        _sync(folder)
+        _clean(folder, key)
+    except BaseException:
+        if current_snapshot(folder, key) != path:
+            shutil.rmtree(path, ignore_errors=True)
+        raise
+    finally:
+        os.close(lock)
+
+
+def _make_locked(folder: Path, prefix: str) -> tuple[Path, int]:
+    """A new folder that no cleaner takes away while its maker lives."""
+    while True:
+        path = Path(tempfile.mkdtemp(dir=folder, prefix=prefix))
+        path.chmod(0o755)
+        with suppress(FileNotFoundError):
+            lock = os.open(path, os.O_RDONLY)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if path.is_dir():
+                return path, lock
+            os.close(lock)
+
+
+def _clean(folder: Path, key: str) -> None:
+    """Remove what is no longer current, and what a killed writer left. Its lock died with it;
+    mapped files live on in their readers."""
+    name = re.compile(rf"{re.escape(key)}-\d+-\w{{8}}")  # exactly: keys may begin alike
+    for path in folder.iterdir():
+        if not name.fullmatch(path.name) or path == current_snapshot(folder, key):
+            continue
+        with suppress(FileNotFoundError):
+            lock = os.open(path, os.O_RDONLY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if path != current_snapshot(folder, key):  # its writer may have just swapped it in
+                    shutil.rmtree(path, ignore_errors=True)
+            except BlockingIOError:
+                pass  # somebody is writing it
+            finally:
+                os.close(lock)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
