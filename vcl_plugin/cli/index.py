@@ -19,9 +19,26 @@ app = typer.Typer(help="The index of all references.", no_args_is_help=True)
 
 
 @app.command()
-def build(as_json: AsJson = False) -> None:
+def build(
+    if_due: Annotated[
+        bool,
+        typer.Option(
+            "--if-due",
+            help="Only take in what changed, if that is much; a worker does this by itself.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Make the index anew from the stored descriptors; a large one is trained."""
     engine = open_engine()
+    if if_due:
+        replicas = (engine.references, engine.uploads)
+        made = [each.collection for each in replicas if each.snapshot_if_due()]
+        if as_json:
+            print_json({"snapshots": made})
+        else:
+            stdout.print(f"new snapshots: {', '.join(made) or 'none was due'}")
+        return
     with stderr.status("building the index"):
         index = engine.build_index()
     if as_json:

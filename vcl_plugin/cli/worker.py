@@ -20,6 +20,7 @@ import typer
 from retrieval import tasks
 from retrieval.database import check_schema, connect
 from retrieval.errors import RetrievalError
+from retrieval.keeper import SnapshotKeeper
 from retrieval.services import ensure_services, wait_for_broker, wait_for_database
 from retrieval.settings import Settings, load_settings
 from retrieval.watchdog import Look, Watchdog, is_working
@@ -69,6 +70,9 @@ class Supervisor:
         self.command, self.queues, self.settings = command, queues, settings
         self.watchdog = Watchdog(settings.stall_seconds)
         self.next_sweep = 0.0
+        self.keeper = SnapshotKeeper(
+            [sys.executable, "-m", "vcl_plugin.cli", "index", "build", "--if-due"]
+        )
         self.is_stopping = False
         self.child = self._start()
         # The worker has a group of its own, so that all of it can be ended; so a Ctrl-C in the
@@ -85,6 +89,7 @@ class Supervisor:
                 self._look_after()
                 continue
             if code >= 0 or self.is_stopping:
+                self.keeper.stop()
                 return code
             stderr.print(f"the worker was killed by signal {-code}; it is started anew")
             self._restart()
@@ -130,6 +135,7 @@ class Supervisor:
         if time.monotonic() >= self.next_sweep:
             self.next_sweep = time.monotonic() + self.settings.sweep_seconds
             tasks.sweep()
+            self.keeper.look(tasks.process_engine().database)
 
     def _restart(self) -> None:
         """Its whole group ends first, for its processes may hold work they will never finish."""
