@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 
 from retrieval.errors import MissingWeights, UnknownPlugin
 from retrieval.lite0 import build_graph, find_backbone, read_backbone
-from retrieval.pictures import Frames, check_frames, flag_low_information, squash_frames
+from retrieval.pictures import (
+    Frames,
+    check_frames,
+    flag_low_information,
+    number_pictures,
+    squash_frames,
+)
 from retrieval.records import Fingerprint
 from retrieval.settings import load_settings
 from retrieval.store import write_atomically
@@ -95,10 +101,13 @@ class Lite0Descriptor:
         self._session = open_session(graph, threads)
 
     def embed(self, frames: Frames) -> Array:
+        # A still costs one look, or a file of five kilobytes and ten hours would cost a worker's.
+        shown = number_pictures(check_frames(frames))
+        pictures = np.asarray(frames)[np.flatnonzero(np.diff(shown, prepend=-1))]
         parts = [np.zeros((0, DIMENSION), np.float32)]
-        for batch in squash_frames(check_frames(frames), self.frame_size):
+        for batch in squash_frames(pictures, self.frame_size):
             parts.append(self._session.run(None, {"pictures": batch})[0])
-        return np.concatenate(parts)
+        return np.concatenate(parts)[shown]
 
 
 def _load_isc(**arguments: Any) -> Descriptor:

@@ -35,6 +35,14 @@ def check_frames(frames: Frames) -> Frames:
     return frames
 
 
+def number_pictures(frames: Frames) -> NDArray[np.intp]:
+    """Which picture each frame shows, counted from 0: a still is one picture, however long. (n,)"""
+    is_new = np.ones(len(frames), dtype=bool)
+    for place in range(1, len(frames)):
+        is_new[place] = not np.array_equal(frames[place], frames[place - 1])
+    return np.cumsum(is_new) - 1
+
+
 def squash_frames(frames: Frames, size: tuple[int, int]) -> Iterator[Frames]:
     """Batches of at most `BATCH_FRAMES`, each frame made `size` (width, height).
 

@@ -391,3 +391,25 @@ def test_the_best_view_of_each_frame_counts() -> None:
     views = Views(axes[[0, 1, 2]], np.array([0, 1, 0]))
     best = best_over_views(views, axes[[2, 1]])
     assert best.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
+def test_a_still_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tiny file that shows one picture for hours would otherwise keep a worker for as long."""
+    descriptor = load_descriptor("lite0")
+    rng = np.random.default_rng(5)
+    first, second = rng.integers(0, 255, (2, *descriptor.frame_size, 3), np.uint8)
+    frames = np.stack([first, first, first, second, second, first])
+    seen: list[int] = []
+    session = descriptor._session  # type: ignore[attr-defined]
+
+    class Watched:
+        def run(self, names: None, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+            seen.append(len(inputs["pictures"]))
+            return session.run(names, inputs)
+
+    monkeypatch.setattr(descriptor, "_session", Watched())
+    found = descriptor.embed(frames)
+    assert seen == [3]
+    alone = np.concatenate([descriptor.embed(frame[None]) for frame in frames])
+    assert np.allclose(found, alone, atol=1e-5)
+    assert descriptor.embed(frames[:0]).shape == (0, 256)
