@@ -11,7 +11,7 @@ import torch
 from retrieval.errors import BadDescriptors, MissingWeights, UnknownPlugin
 from retrieval.plugins import Localizer, load_localizer
 from tests.vcl_plugin.test_rating import by_agreement
-from tests.vcl_plugin.test_refinement import planted, walk
+from tests.vcl_plugin.test_refinement import planted, unit, walk
 from vcl_plugin.finished import FinishedTransVCL
 from vcl_plugin.localize import SHIPPED_WEIGHTS, TransVCLLocalizer
 from vcl_plugin.model import SMALL, TransVCL, read_facts, save_transvcl
@@ -93,3 +93,12 @@ def test_shipped_weights_find_a_planted_copy_to_the_second(is_reversed):
 
 def test_shipped_weights_find_nothing_between_strangers():
     assert FinishedTransVCL().localize(walk(90, 11), walk(140, 12)) == []
+
+
+def test_a_copy_across_frame_1200_of_forty_minutes_is_one_segment():
+    query, reference = walk(2400, 1), walk(2400, 2)
+    query[1160:1250] = reference[1155:1245]
+    query = unit(query + 0.3 * unit(np.random.default_rng(0).standard_normal(query.shape)))
+    (found,) = FinishedTransVCL().localize(query, reference)
+    truth = (1160, 1155, 1250, 1245)
+    assert max(abs(a - b) for a, b in zip(found.box, truth, strict=True)) <= 2
