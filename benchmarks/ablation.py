@@ -17,7 +17,7 @@ import statistics
 import sys
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,12 @@ from vcl_plugin.evaluation.folder import Folder
 from vcl_plugin.evaluation.metrics import JudgedPair, summarize
 from vcl_plugin.localize import TransVCLLocalizer
 from vcl_plugin.model import load_transvcl
-from vcl_plugin.refinement import RefinedLocalizer
+from vcl_plugin.refinement import refine_segments
 from vcl_plugin.training.recipe import Recipe, read_recipe
 from vcl_plugin.training.run import Run
 from vcl_plugin.training.validation import LOWEST_SCORE, above, choose_threshold
 
+KINDS = ("alone", "refined")  # the detector's boxes as they are, and with refined ends
 COLUMNS = ("f_score", "recall", "precision", "frr", "far")
 Numbers = dict[str, float]
 
@@ -84,39 +85,44 @@ def run_arm(recipe: Recipe, folder: Path, judge: Folder) -> dict[str, Any]:
     Run(recipe, folder).train()
     started = time.process_time()
     network = load_transvcl(folder / "last.safetensors")
-    alone = TransVCLLocalizer(network, min_score=LOWEST_SCORE, cascade="off")
+    localizer = TransVCLLocalizer(network, min_score=LOWEST_SCORE, cascade="off")
     row = {"seconds": json.loads((folder / "log.jsonl").read_text().splitlines()[-1])["seconds"]}
-    localizers: dict[str, Localizer] = {"alone": alone, "refined": RefinedLocalizer(alone)}
-    for name, localizer in localizers.items():
-        longest = recipe.data.max_frames
-        chosen = list(localize_short(localizer, Folder(recipe.validation.folder), longest))
-        threshold, _ = choose_threshold(chosen)
-        judged = list(localize_short(localizer, judge, longest))
-        numbers = summarize([above(each, threshold) for each in judged])
-        row[name] = {"threshold": threshold, **numbers.as_dict()}
+    longest = recipe.data.max_frames
+    chosen = localize_short(localizer, Folder(recipe.validation.folder), longest)
+    judged = localize_short(localizer, judge, longest)
+    for kind in KINDS:
+        threshold, _ = choose_threshold(chosen[kind])
+        numbers = summarize([above(each, threshold) for each in judged[kind]])
+        row[kind] = {"threshold": threshold, **numbers.as_dict()}
     row["judging_seconds"] = round(time.process_time() - started, 1)
     kept.write_text(json.dumps(row, indent=1), encoding="utf-8")
     return row
 
 
-def localize_short(localizer: Localizer, folder: Folder, longest: int) -> Iterator[JudgedPair]:
-    """Pairs as long as those trained on: the small picture was never meant for longer ones."""
+def localize_short(
+    localizer: Localizer, folder: Folder, longest: int
+) -> dict[str, list[JudgedPair]]:
+    """Pairs as long as those trained on (the small picture was never meant for longer ones), as
+    the detector leaves them and with refined ends."""
+    judged: dict[str, list[JudgedPair]] = {kind: [] for kind in KINDS}
     for pair in folder.pairs:
         query = folder.load_features(pair.query_id)
         reference = folder.load_features(pair.reference_id)
         if max(len(query), len(reference)) > longest:
             continue
-        found = localizer.localize(query, reference)
-        yield JudgedPair(
-            query_id=pair.query_id,
-            reference_id=pair.reference_id,
-            found=[each.box for each in found],
-            truth=pair.truth,
-            scores=[each.score for each in found],
-            query_frames=len(query),
-            reference_frames=len(reference),
-            topic=pair.topic,
-        )
+        alone = localizer.localize(query, reference)
+        refined = refine_segments(query, reference, alone)
+        for kind, found in zip(KINDS, (alone, refined), strict=True):
+            judged[kind].append(
+                JudgedPair(
+                    query_id=pair.query_id,
+                    reference_id=pair.reference_id,
+                    found=[each.box for each in found],
+                    truth=pair.truth,
+                    scores=[each.score for each in found],
+                )
+            )
+    return judged
 
 
 def print_table(study: Study, out: Path, kind: str) -> None:
@@ -163,7 +169,7 @@ def main() -> None:
                 recipe = study.recipe_of(arm, seed, arguments.out, arguments.set)
                 row = run_arm(recipe, run_folder(arguments.out, arm.name, seed), judge)
                 print(arm.name, seed, json.dumps(row), file=sys.stderr, flush=True)
-    for kind in ("alone", "refined"):
+    for kind in KINDS:
         print_table(study, arguments.out, kind)
         print()
 

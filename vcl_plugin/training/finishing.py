@@ -51,7 +51,7 @@ RIGHT, WRONG = 0.3, 0.1  # IoU with the truth; between them a candidate teaches 
 ZOOM = Zoom()
 RATINGS = tuple(np.round(np.linspace(0.05, 0.98, 94), 3).tolist())
 UNITS, COMMITTEE, FIT_STEPS = 16, 8, 1300
-PRIOR_WEIGHTS = (0.0, 0.1, 0.2, 0.35, 0.5)
+PRIOR_WEIGHTS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)
 PRIOR_MIDDLE = -1.5  # about where copies and other pairs are equally likely
 
 
@@ -97,7 +97,9 @@ def finish_weights(
     localizer = TransVCLLocalizer(model, min_score=CANDIDATE_SCORE, cascade="off")
     chosen = draw_pairs(pairs, recipe, count)
     read_logit = VideoPrior(localizer, 1.0, 0.0)
-    finished = finish_localizer(localizer, chosen, folder, ZOOM, on_pair, read_logit)
+    finished = finish_localizer(
+        localizer, chosen, folder, ZOOM, on_pair, read_logit, recipe.loop.finish_far
+    )
     facts = {**read_facts(weights), **alone, "detector_alone": plain.as_dict()}
     save_transvcl(model, out, {**facts, **finished.as_dict()})
     return finished
@@ -110,11 +112,13 @@ def finish_localizer(
     zoom: Zoom | None = None,
     on_pair: Callable[[], None] = lambda: None,
     read_logit: Callable[[Array, Array], float] | None = None,
+    max_far: float = 1.0,
 ) -> Finished:
     """Rating and threshold for any method, so that all of them can be given the same.
 
     `read_logit` tells what a method knows of a pair as a whole; how much it counts is chosen with
-    the threshold, on the validation folder.
+    the threshold, on the validation folder: the best F of all choices with a FAR of at most
+    `max_far`, and where there is none the lowest FAR.
     """
     facts, ious = collect_candidates(localizer, pairs, zoom, on_pair)
     rating = fit_rating(facts, ious)
@@ -133,11 +137,15 @@ def finish_localizer(
         for threshold in RATINGS:
             judged = [judge_candidates(pair, found, threshold) for pair, found in moved]
             summary = summarize(judged)
-            if best is None or summary.f_score > best.validation.f_score:
+            if best is None or _rank(summary, max_far) > _rank(best.validation, max_far):
                 error = expected_calibration_error(judged)
                 best = Finished(rating, zoom, threshold, (weight, PRIOR_MIDDLE), summary, error)
     assert best is not None
     return best
+
+
+def _rank(summary: Summary, max_far: float) -> tuple[float, float]:
+    return (-max(summary.far - max_far, 0.0), summary.f_score)
 
 
 def _load(folder: Folder, pair: LabelledPair) -> tuple[Array, Array]:

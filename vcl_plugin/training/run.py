@@ -38,7 +38,7 @@ from vcl_plugin.training.validation import fit_calibration, judge_network
 
 LOG_EVERY = 20  # steps
 # What may differ between a checkpoint and the recipe that goes on from it.
-FREE = frozenset({"threads", "checkpoint_seconds", "device", "finish_pairs"})
+FREE = frozenset({"threads", "checkpoint_seconds", "device", "finish_pairs", "finish_far"})
 
 
 @dataclass

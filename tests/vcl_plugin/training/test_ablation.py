@@ -91,5 +91,5 @@ def test_pairs_longer_than_those_trained_on_are_left_out(ablation, tmp_path):
             return []
 
     folder = Folder(make_folder(tmp_path / "pairs", count=3))  # 40 and 50 seconds
-    assert len(list(ablation.localize_short(Nothing(), folder, 50))) == 3
-    assert list(ablation.localize_short(Nothing(), folder, 45)) == []
+    assert len(ablation.localize_short(Nothing(), folder, 50)["refined"]) == 3
+    assert ablation.localize_short(Nothing(), folder, 45) == {"alone": [], "refined": []}

@@ -69,6 +69,25 @@ def test_any_method_can_be_finished(tmp_path):
     assert finished.calibration_error < 0.2
 
 
+def test_threshold_gives_up_recall_for_the_false_alarms_that_are_allowed(tmp_path, monkeypatch):
+    """A method that is as sure of one negative as of a copy: few alarms cost it that copy."""
+
+    def rate_pair(localizer, folder, pair, *_others):
+        number = int(pair.query_id[1:])
+        score = {0: 0.9, 1: 0.9, 3: 0.6, 4: 0.6}.get(number, 0.5 if number == 2 else 0.1)
+        box = pair.truth[0] if pair.truth else (0.0, 0.0, 9.0, 9.0)
+        return [Segment(Span(box[0], box[2]), Span(box[1], box[3]), score)]
+
+    monkeypatch.setattr("vcl_plugin.training.finishing.rate_pair", rate_pair)
+    folder = Folder(make_folder(tmp_path / "val", count=9))  # 2, 5 and 8 are no copies; 6, 7 faint
+    pairs = list(draw_pairs(PlantedPairs(), RECIPE, 10))
+    free = finish_localizer(Guessing(), pairs, folder)
+    strict = finish_localizer(Guessing(), pairs, folder, max_far=0.02)
+    assert strict.validation.far == 0
+    assert 0.5 < strict.min_rating <= 0.6
+    assert strict.validation.f_score <= free.validation.f_score
+
+
 def test_pairs_without_boxes_do_not_teach_the_rating():
     class Bare(PlantedPairs):
         def pair(self, number):
