@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
-from retrieval.errors import BadSetting, SchemaOutdated, ServiceUnavailable
+from retrieval.errors import BadSetting, Refused, SchemaOutdated, ServiceUnavailable
 from retrieval.settings import mask_password
 
 
@@ -50,11 +50,22 @@ def connect(url: str) -> Engine:
 
 @contextmanager
 def transaction(database: Engine) -> Iterator[Connection]:
-    """A transaction that commits at the end, and an unreachable server told as a sentence."""
+    """A transaction that commits at the end; what PostgreSQL says no to is told as a sentence.
+
+    `ServiceUnavailable` where it does not answer, `Refused` for a value that it cannot keep.
+    """
     try:
         with database.begin() as connection:
             yield connection
-    except DBAPIError as error:
+    except (ValueError, DBAPIError) as error:
+        if _is_unkeepable(error):
+            raise Refused(
+                f"PostgreSQL cannot keep a value that was given ({_unkeepable_reason(error)}); "
+                "shorten or correct it",
+                code="bad_value",
+            ) from error
+        if not isinstance(error, DBAPIError):
+            raise
         if not _is_unreachable(error):
             raise
         where = mask_password(database.url.render_as_string(hide_password=True))
@@ -124,6 +135,20 @@ def _is_unreachable(error: DBAPIError) -> bool:
     if error.connection_invalidated:
         return True
     return isinstance(error, OperationalError) and "connection" in str(error.orig).lower()
+
+
+def _is_unkeepable(error: ValueError | DBAPIError) -> bool:
+    """Whether the value is at fault: a NUL, half a character, a number or text beyond bounds."""
+    if isinstance(error, DBAPIError):
+        code = getattr(error.orig, "pgcode", None) or ""
+        return code.startswith("22") or code == "54000"
+    return isinstance(error, UnicodeEncodeError) or "NUL (0x00)" in str(error)
+
+
+def _unkeepable_reason(error: ValueError | DBAPIError) -> str:
+    if isinstance(error, DBAPIError):
+        return _first_line(error)
+    return "no valid Unicode" if isinstance(error, UnicodeEncodeError) else "a NUL character"
 
 
 def _migrations_folder() -> str:

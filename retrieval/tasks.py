@@ -9,20 +9,27 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from celery import Celery
+from celery import Celery, Task
 from kombu.exceptions import OperationalError as BrokerError
 from redis.exceptions import RedisError
 
 from retrieval import catalogue, searches
+from retrieval.arguments import read_arguments
 from retrieval.database import check_schema, connect, transaction
 from retrieval.engine import INGEST, RESCAN, SEARCH, Message, RetrievalEngine
-from retrieval.errors import FingerprintMismatch, NotFound, RetrievalError, ServiceUnavailable
+from retrieval.errors import (
+    FingerprintMismatch,
+    NotFound,
+    Refused,
+    RetrievalError,
+    ServiceUnavailable,
+)
 from retrieval.services import ensure_services
 from retrieval.settings import load_settings
 from retrieval.store import Store, StoredDescriptors
@@ -31,7 +38,25 @@ from retrieval.sweeper import sweep as sweep_lost_work
 
 log = logging.getLogger(__name__)
 
-app = Celery("vcl")
+
+class CheckedTask(Task):
+    """A task whose arguments are what its hints say; a message with others ends in a sentence."""
+
+    abstract = True
+    tell: Callable[[Mapping[str, Any], Refused], None] | None = None  # the sender, where one looks
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            arguments = read_arguments(self.run, args, kwargs)
+        except Refused as error:
+            log.warning("%s refused: %s", self.name, error)
+            if self.tell is not None:
+                self.tell(kwargs, error)
+            return None
+        return self.run(**arguments)
+
+
+app = Celery("vcl", task_cls=CheckedTask)
 app.config_from_object("celeryconfig")
 
 # A database that is away comes back: the message waits in the broker and tries again.
@@ -116,7 +141,17 @@ def rescan(reference_id: str) -> None:
     send(messages)
 
 
-@app.task(name="retrieval.register", **PATIENT)
+def _tell_registrant(arguments: Mapping[str, Any], error: Refused) -> None:
+    """A refused registration stands in the row of its video, if its id can be one."""
+    try:
+        wanted = read_arguments(ingest.run, [arguments.get("video_id")], {})
+    except Refused:
+        return
+    with transaction(process_engine().database) as connection:
+        catalogue.refuse_foreign(connection, wanted["video_id"], error.code, str(error))
+
+
+@app.task(name="retrieval.register", tell=staticmethod(_tell_registrant), **PATIENT)
 def register(
     video_id: str,
     descriptors: str,
@@ -129,7 +164,6 @@ def register(
     What is wrong with them stands in the video's row, where the sender looks.
     """
     engine = process_engine()
-    video_id = str(video_id)
     try:
         stored = _read_foreign(engine.store, descriptors, fingerprint)
     except RetrievalError as error:

@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from retrieval import catalogue, leases, searches
 from retrieval.database import transaction
 from retrieval.engine import RetrievalEngine
-from retrieval.errors import BadDescriptors, FingerprintMismatch, NotFound, RetrievalError
+from retrieval.errors import BadDescriptors, FingerprintMismatch, NotFound, Refused, RetrievalError
 from retrieval.plugins import Array
 from retrieval.records import Pair, Segment
 from retrieval.store import StoredDescriptors
@@ -212,7 +212,7 @@ class LocalizeWorker:
                 if record_segments(connection, pair, outcome) is not None and segments:
                     settle_claims(connection, pair.query_id)
                 searches.finish_pair(connection, pair.id, holder)
-        except SQLAlchemyError as error:  # what the database refuses; that it is away is not here
+        except (SQLAlchemyError, Refused) as error:  # what the database refuses, if it is there
             self._end_attempt(pair, error, holder)
             return False
         return True
