@@ -34,7 +34,7 @@ def show(
     ] = None,
     weights: Annotated[
         Path | None,
-        typer.Option("--weights", "-w", help="TransVCL weights: adds its map and attention."),
+        typer.Option("--weights", "-w", help="TransVCL weights, for its map and attention."),
     ] = None,
     truth: Annotated[
         Path | None, typer.Option(help="JSON list of true boxes [q_start, r_start, q_end, r_end].")
@@ -49,10 +49,14 @@ def show(
     arrays = [read_input(path, load_settings()) for path in (query, reference)]
     found = localizer.localize(arrays[0], arrays[1])
     enhanced = attention = None
-    if weights is not None:
+    if weights is not None or chosen == "transvcl":
+        from vcl_plugin.localize import SHIPPED_WEIGHTS
         from vcl_plugin.model import load_transvcl
 
-        enhanced, attention = look_inside(load_transvcl(weights), arrays[0], arrays[1])
+        model = load_transvcl(weights or SHIPPED_WEIGHTS)
+        # Unasked, a pair too long for one map gets the picture without the network's view.
+        if weights is not None or max(map(len, arrays)) <= model.config.max_frames:
+            enhanced, attention = look_inside(model, arrays[0], arrays[1])
     picture = Picture(
         cosine=cosine_map(arrays[0], arrays[1]),
         enhanced=enhanced,

@@ -58,6 +58,16 @@ def test_weights_add_the_network_s_view(arrays: tuple[Path, Path], tmp_path: Pat
         assert other.width > 2 * one.width
 
 
+def test_the_default_method_shows_what_the_network_sees(
+    arrays: tuple[Path, Path], tmp_path: Path
+) -> None:
+    plain, seen = tmp_path / "plain.png", tmp_path / "seen.png"
+    run(*arrays, "-o", plain, "-m", "tn")
+    assert run(*arrays, "-o", seen).exit_code == 0
+    with Image.open(plain) as one, Image.open(seen) as other:
+        assert other.width > 2 * one.width
+
+
 def test_a_picture_of_unknown_kind_is_refused(arrays: tuple[Path, Path], tmp_path: Path) -> None:
     result = run(*arrays, "-o", tmp_path / "pair.doc", "-m", "tn")
     assert isinstance(result.exception, Refused)
