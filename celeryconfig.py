@@ -24,7 +24,7 @@ broker_transport_options = {
 # A command whose broker is away says so after seconds; its work is in PostgreSQL already.
 task_publish_retry_policy = {"max_retries": 2, "interval_start": 0, "interval_step": 0.5}
 
-imports = ("retrieval.tasks", "vcl_plugin.tasks")
+imports = ("retrieval.journal", "retrieval.tasks", "vcl_plugin.tasks")
 
 task_queues = [Queue(name) for name in ("ingest", "search", "localize", "maintenance")]
 task_default_queue = "maintenance"

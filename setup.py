@@ -46,6 +46,7 @@ setup(
         "onnxruntime",
         "onnxscript",
         "pillow",
+        "prometheus-client",
         "psycopg2-binary",
         "redis",
         "rich",

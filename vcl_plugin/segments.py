@@ -6,6 +6,7 @@ Called by the localize task inside the transaction that also finishes the pair.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from retrieval.records import Segment
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,14 @@ def record_segments(connection: Connection, pair: LeasedPair, outcome: Outcome) 
     ).scalar()
     if run_id is None:
         return None
+    log.info(
+        "localized pair=%d query=%s reference=%s segments=%d seconds=%.3f",
+        pair.id,
+        pair.query_id,
+        pair.reference_id,
+        len(outcome.segments),
+        outcome.seconds,
+    )
     rows = [
         {
             "run": run_id,

@@ -11,9 +11,11 @@ from vcl_plugin.cli import (
     benchmark,
     catalogue,
     claims,
+    doctor,
     evaluate,
     index,
     ingest,
+    metrics,
     policy,
     report,
     search,
@@ -35,6 +37,8 @@ app = typer.Typer(
 app.command()(services.up)
 app.command()(services.down)
 app.command()(services.status)
+app.command()(doctor.doctor)
+app.command()(metrics.metrics)
 app.command()(services.config)
 app.command()(services.migrate)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(

@@ -57,6 +57,10 @@ def print_rows(
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None) -> None:
     if title:
         stdout.print(f"\n[bold]{escape(title)}[/]")
+    stdout.print(make_table(columns, rows))
+
+
+def make_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
     for number, column in enumerate(columns):
         values = [row[number] for row in rows if row[number] is not None]
@@ -70,7 +74,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: st
         )
     for row in rows:
         table.add_row(*[escape(shown(value)) for value in row])
-    stdout.print(table)
+    return table
 
 
 def complain(error: RetrievalError) -> None:

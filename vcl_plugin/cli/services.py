@@ -6,10 +6,16 @@ In: settings. Out: running services, a migrated schema, and what state they are 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+import time
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
 from sqlalchemy import text
 
 from retrieval import database as db
@@ -23,7 +29,8 @@ from retrieval.services import (
     wait_for_database,
 )
 from retrieval.settings import Settings, describe_settings, load_settings
-from vcl_plugin.cli.output import print_json, print_rows, stderr, stdout
+from vcl_plugin.cli.output import make_table, print_json, print_rows, stderr, stdout
+from vcl_plugin.reports import plain, shown
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -83,28 +90,82 @@ def config(as_json: AsJson = False) -> None:
     print_rows(describe_settings(load_settings()), as_json, empty="")
 
 
-def status(as_json: AsJson = False) -> None:
+def status(
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
+    interval: Annotated[
+        float, typer.Option("--interval", min=0.1, help="Seconds between two looks.")
+    ] = 2.0,
+    as_json: AsJson = False,
+) -> None:
     """What runs, where, in which version, and how much work waits."""
     settings = load_settings()
+    if watch:
+        _watch(settings, interval, as_json)
+        return
+    state = _read_state(settings)
+    if as_json:
+        print_json(state)
+    else:
+        stdout.print(_draw(state))
+        if state["problem"]:
+            stderr.print(state["problem"], markup=False)
+    if state["problem"]:
+        raise typer.Exit(1)
+
+
+def _watch(settings: Settings, interval: float, as_json: bool) -> None:
+    """The same, again and again: redrawn in a terminal, one JSON object a line for a program."""
+    with suppress(KeyboardInterrupt):
+        if as_json:
+            while True:
+                print(json.dumps(_read_state(settings), default=plain), flush=True)
+                time.sleep(interval)
+        with Live(_draw(_read_state(settings)), console=stdout, auto_refresh=False) as live:
+            while True:
+                time.sleep(interval)
+                live.update(_draw(_read_state(settings), with_problem=True), refresh=True)
+
+
+def _draw(state: dict[str, Any], with_problem: bool = False) -> RenderableType:
+    services = state["services"]
+    parts: list[RenderableType] = [
+        make_table(list(services[0]), [list(each.values()) for each in services])
+    ]
+    counts = state["counts"] or {}
+    width = max((len(name) for name in counts), default=0)
+    parts += [
+        Text(f"{name.replace('_', ' '):{width}}  {shown(value)}") for name, value in counts.items()
+    ]
+    if with_problem:
+        parts.append(Text(state["problem"] or "", style="bold red"))
+    return Group(*parts)
+
+
+def _read_state(settings: Settings) -> dict[str, Any]:
     services = [dataclasses.asdict(each) for each in service_status(settings)]
     counts, problem = _count_work(settings, services)
-    if as_json:
-        print_json({"services": services, "counts": counts, "problem": problem})
-    else:
-        print_rows(services, False, empty="")
-        if counts is not None:
-            width = max(len(name) for name in counts)
-            for name, value in counts.items():
-                stdout.print(f"{name.replace('_', ' '):{width}}  {value}")
-        if problem:
-            stderr.print(problem)
-    if problem:
-        raise typer.Exit(1)
+    return {"services": services, "counts": counts, "problem": problem}
+
+
+_COUNTS = """
+    SELECT (SELECT count(*) FROM videos) AS videos,
+           (SELECT count(*) FROM videos WHERE is_reference) AS references,
+           (SELECT count(*) FROM videos WHERE status = 'failed') AS videos_failed,
+           (SELECT count(*) FROM searches WHERE status NOT IN ('done', 'failed')) AS searches_open,
+           (SELECT coalesce(extract(epoch FROM now() - min(created_at)), 0)::float FROM searches
+            WHERE status IN ('waiting', 'running', 'localizing')) AS oldest_search_seconds,
+           count(*) FILTER (WHERE status = 'waiting') AS pairs_waiting,
+           count(*) FILTER (WHERE status = 'running') AS pairs_running,
+           count(*) FILTER (WHERE status = 'done') AS pairs_done,
+           count(*) FILTER (WHERE status = 'quarantined') AS pairs_quarantined,
+           (SELECT count(*) / 60.0 FROM runs
+            WHERE created_at > now() - interval '1 minute')::float AS pairs_per_second
+    FROM pairs"""
 
 
 def _count_work(
     settings: Settings, services: list[dict[str, Any]]
-) -> tuple[dict[str, int] | None, str | None]:
+) -> tuple[dict[str, Any] | None, str | None]:
     if not services[0]["running"]:
         return None, "PostgreSQL is not running; start it with `vcl up`"
     # The embedded server's address holds no password, so it is shown as it is; asking for it in
@@ -113,23 +174,7 @@ def _count_work(
     try:
         db.check_schema(database)
         with db.transaction(database) as connection:
-            row = (
-                connection.execute(
-                    text("""
-                SELECT (SELECT count(*) FROM videos) AS videos,
-                       (SELECT count(*) FROM videos WHERE is_reference) AS references,
-                       (SELECT count(*) FROM videos WHERE status = 'failed') AS videos_failed,
-                       (SELECT count(*) FROM searches
-                        WHERE status NOT IN ('done', 'failed')) AS searches_open,
-                       count(*) FILTER (WHERE status = 'waiting') AS pairs_waiting,
-                       count(*) FILTER (WHERE status = 'running') AS pairs_running,
-                       count(*) FILTER (WHERE status = 'done') AS pairs_done,
-                       count(*) FILTER (WHERE status = 'quarantined') AS pairs_quarantined
-                FROM pairs""")
-                )
-                .mappings()
-                .one()
-            )
+            row = connection.execute(text(_COUNTS)).mappings().one()
     except RetrievalError as error:
         return None, str(error)
     if not services[1]["running"]:
