@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -106,8 +107,15 @@ def write_csv(report: Report) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(report.columns)
-    writer.writerows([[plain(value) for value in row] for row in report.rows])
+    writer.writerows([[_cell(value) for value in row] for row in report.rows])
     return buffer.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """A value in a CSV. A title that begins like a formula would be run by a spreadsheet."""
+    value = plain(value)
+    is_formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{value}" if is_formula else value
 
 
 def write_json(report: Report) -> str:
@@ -163,4 +171,24 @@ def shown(value: Any) -> str:
         return " ".join(shown(each) for each in value)
     if isinstance(value, Decimal | float):
         return f"{float(value):.2f}".rstrip("0").rstrip(".")
-    return str(value)
+    return visible(str(value))
+
+
+def visible(text: str, keep: str = "") -> str:
+    r"""The text with every character seen that would act instead: on a terminal, on the reader.
+
+    Uploaders choose titles; one could move the cursor, or turn "gpj.exe" round.
+
+    >>> visible("a\x1b[2Jb"), visible("\u202egpj.exe")
+    ('a\\x1b[2Jb', '\\u202egpj.exe')
+    """
+    return "".join(
+        each.encode("unicode_escape").decode() if _acts(each) and each not in keep else each
+        for each in text
+    )
+
+
+def _acts(character: str) -> bool:
+    """Control and format characters and half ones; joiners are part of words and of emoji."""
+    category = unicodedata.category(character)
+    return category in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in "\u200c\u200d"

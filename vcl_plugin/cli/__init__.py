@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 import typer
@@ -65,6 +66,9 @@ app.add_typer(train.dataset, name="dataset")
 
 def main() -> None:
     """Exit code 0: done; 1: failed, with the reason on stderr; 2: wrong usage."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # File names may be no valid Unicode. In JSON, the escape that is written is right, too.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except RetrievalError as error:

@@ -18,11 +18,20 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from retrieval.errors import RetrievalError
-from vcl_plugin.reports import plain, shown
+from vcl_plugin.reports import plain, shown, visible
+
+
+class _Console(Console):
+    """A console on which a title cannot act: what is said in plain text is made visible."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        seen = [visible(each, "\n") if isinstance(each, str) else each for each in objects]
+        super().print(*seen, **options)
+
 
 # A pipe or a file has no width; a table in it is as wide as what it holds.
-stdout = Console(highlight=False, width=None if sys.stdout.isatty() else 4096)
-stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+stdout = _Console(highlight=False, width=None if sys.stdout.isatty() else 4096)
+stderr = _Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
