@@ -7,6 +7,7 @@ Run by `vcl worker`; called by programs through `enqueue_search` and by foreign 
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,7 +52,8 @@ class CheckedTask(Task):
         except Refused as error:
             log.warning("%s refused: %s", self.name, error)
             if self.tell is not None:
-                self.tell(kwargs, error)
+                named = dict(zip(inspect.signature(self.run).parameters, args, strict=False))
+                self.tell(named | kwargs, error)
             return None
         return self.run(**arguments)
 
