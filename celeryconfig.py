@@ -6,6 +6,7 @@ backend, a message is acknowledged after its work, and a lost one is swept up fr
 
 from kombu import Queue
 
+from retrieval.searches import BULK
 from retrieval.services import ensure_services
 from retrieval.settings import load_settings
 
@@ -20,7 +21,12 @@ broker_transport_options = {
     "visibility_timeout": max(300, 5 * _settings.lease_seconds),
     "socket_connect_timeout": 5,
     "socket_keepalive": True,
+    # Kombu's default, written down because foreign senders use it: a worker with other steps would
+    # never look into their lists. All queues of a step are served before the next step.
+    "priority_steps": [0, 3, 6, 9],
 }
+# What a task sends on is as urgent as itself; `retrieval.tasks.send` lets large searches wait.
+task_inherit_parent_priority = True
 # A command whose broker is away says so after seconds; its work is in PostgreSQL already.
 task_publish_retry_policy = {"max_retries": 2, "interval_start": 0, "interval_step": 0.5}
 
@@ -30,10 +36,11 @@ task_queues = [Queue(name) for name in ("ingest", "search", "localize", "mainten
 task_default_queue = "maintenance"
 task_create_missing_queues = False
 task_routes = {
-    "retrieval.ingest": {"queue": "ingest"},
+    # A catalogue that comes in, and what it sets off, waits for people who wait.
+    "retrieval.ingest": {"queue": "ingest", "priority": BULK},
     "retrieval.register": {"queue": "ingest"},
     "retrieval.search": {"queue": "search"},
-    "retrieval.rescan": {"queue": "search"},
+    "retrieval.rescan": {"queue": "search", "priority": BULK},
     "vcl_plugin.localize": {"queue": "localize"},
     "retrieval.sweep": {"queue": "maintenance"},
 }
@@ -44,6 +51,9 @@ accept_content = ["json"]
 result_backend = None
 task_ignore_result = True
 
+# A process that hangs beats on: its lease does not run out. Killed, it does (not with `--gpu`,
+# where the process that would kill is the one that hangs).
+task_time_limit = _settings.task_seconds
 task_acks_late = True
 task_reject_on_worker_lost = True
 worker_prefetch_multiplier = 1

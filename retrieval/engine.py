@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -55,6 +56,7 @@ class Message:
 
     task: str
     arguments: dict[str, Any] = field(default_factory=dict)
+    priority: int | None = None  # 0 is taken first; None: that of the task which sends it
 
 
 class RetrievalEngine:
@@ -161,8 +163,9 @@ class RetrievalEngine:
         ):
             try:
                 return self._plan(search_id, query_id)
-            except ServiceUnavailable:
-                raise  # there is nobody to tell; the lease runs out and the search is swept up
+            except ServiceUnavailable as error:
+                self._put_off("searches", search_id, holder, error)
+                raise
             except Exception as error:
                 log.exception("search %s could not be planned", search_id)
                 self._give_back("searches", search_id, holder, error)
@@ -320,6 +323,9 @@ class RetrievalEngine:
             with transaction(self.database) as connection:
                 catalogue.fail_ingest(connection, video["id"], error.code, str(error), holder)
             return
+        except ServiceUnavailable as error:
+            self._put_off("videos", video["id"], holder, error)
+            raise
         except Exception as error:
             log.exception("video %s could not be described", video["id"])
             self._give_back("videos", video["id"], holder, error)
@@ -336,6 +342,11 @@ class RetrievalEngine:
         message = str(error) if isinstance(error, RetrievalError) else repr(error)
         with transaction(self.database) as connection:
             leases.give_back(connection, table, row_id, holder, code, message)
+
+    def _put_off(self, table: str, row_id: str, holder: str, error: ServiceUnavailable) -> None:
+        """End an attempt that does not count, where the database is not itself what is away."""
+        with suppress(ServiceUnavailable), transaction(self.database) as connection:
+            leases.put_off(connection, table, row_id, holder, error.code, str(error))
 
     def _fail(self, search_id: str, code: str, message: str) -> None:
         with transaction(self.database) as connection:

@@ -30,6 +30,9 @@ GIVEN_UP = {
 }
 
 
+_STOPPED = "'the worker ' || leased_by || ' stopped before it was done'"
+
+
 def new_holder() -> str:
     """A token for one piece of work; a second attempt by the same process is another holder."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
@@ -38,18 +41,19 @@ def new_holder() -> str:
 def acquire(
     connection: Connection, table: str, ids: Sequence[Any], holder: str, seconds: float
 ) -> list[Any]:
-    """Take those of the rows that wait or whose lease ran out; the others are somebody's.
+    """Take those of the rows that wait; the others are somebody's, or done.
 
-    A row that a transaction holds at this moment is waited for, not passed over: the message that
-    asks for it may be the only one. Everybody locks rows in the order of their ids.
+    A row whose lease ran out waits only after `expire`, which counts its attempts: taken here, a
+    pair that kills its worker could be tried without end. A row that a transaction holds at this
+    moment is waited for, not passed over: the message that asks for it may be the only one.
+    Everybody locks rows in the order of their ids.
     """
     rows = connection.execute(
         text(f"""
         UPDATE {_checked(table)} SET status = 'running', attempts = attempts + 1,
                leased_by = :holder, lease_until = now() + make_interval(secs => :seconds)
         WHERE id IN (
-            SELECT id FROM {table} WHERE id = ANY(:ids)
-               AND (status = 'waiting' OR (status = 'running' AND lease_until < now()))
+            SELECT id FROM {table} WHERE id = ANY(:ids) AND status = 'waiting'
             ORDER BY id FOR UPDATE)
         RETURNING id"""),
         {"ids": list(ids), "holder": holder, "seconds": seconds},
@@ -84,6 +88,22 @@ def give_back(
     )
 
 
+def put_off(
+    connection: Connection, table: str, row_id: Any, holder: str, code: str, message: str
+) -> None:
+    """End an attempt that does not count: something is away that the row needs.
+
+    Its message tries again by itself, with growing pauses.
+    """
+    connection.execute(
+        text(f"""
+        UPDATE {_checked(table)} SET status = 'waiting', leased_by = NULL, lease_until = NULL,
+               attempts = attempts - 1, sent_at = now(), reason = :code, message = :message
+        WHERE id = :id AND leased_by = :holder AND status = 'running'"""),
+        {"id": row_id, "holder": holder, "code": code, "message": message},
+    )
+
+
 @contextmanager
 def heartbeat(
     database: Engine, table: str, ids: Sequence[Any], holder: str, seconds: float
@@ -99,10 +119,12 @@ def heartbeat(
                         text(f"""
                         UPDATE {_checked(table)}
                         SET lease_until = now() + make_interval(secs => :seconds)
+                        -- A locked row is being finished by us, or freed: waiting for it would
+                        -- let the others run out.
                         WHERE id IN (
                             SELECT id FROM {table} WHERE id = ANY(:ids)
                                AND leased_by = :holder AND status = 'running'
-                            ORDER BY id FOR UPDATE)"""),
+                            ORDER BY id FOR UPDATE SKIP LOCKED)"""),
                         {"ids": list(ids), "holder": holder, "seconds": seconds},
                     )
             except (ServiceUnavailable, SQLAlchemyError):
@@ -125,8 +147,7 @@ def expire(connection: Connection, table: str, max_attempts: int) -> list[Any]:
     connection.execute(
         text(f"""
         UPDATE {_checked(table)} SET status = 'waiting', leased_by = NULL, lease_until = NULL,
-               sent_at = NULL, reason = 'worker_lost',
-               message = 'the worker ' || leased_by || ' stopped before it was done'
+               sent_at = NULL, reason = 'worker_lost', message = {_STOPPED}
         WHERE id IN (
             SELECT id FROM {table}
             WHERE status = 'running' AND lease_until < now() AND attempts < :most
@@ -143,7 +164,7 @@ def give_up(connection: Connection, table: str, max_attempts: int) -> list[Any]:
         UPDATE {_checked(table)} SET {GIVEN_UP[table]}, leased_by = NULL, lease_until = NULL,
                reason = 'attempts_exhausted',
                message = attempts || ' attempts failed, the last: '
-                         || coalesce(message, 'the worker died without a word')
+                         || CASE WHEN status = 'running' THEN {_STOPPED} ELSE message END
         WHERE id IN (
             SELECT id FROM {table} WHERE attempts >= :most
                AND (status = 'waiting' OR (status = 'running' AND lease_until < now()))

@@ -64,6 +64,9 @@ class Settings:
     stall_seconds: float = _setting(
         180.0, "a worker that takes no waiting message for so long is started anew", 1
     )
+    task_seconds: float = _setting(
+        7200.0, "a process at work on one task for so long is taken for hung and killed", 1
+    )
     service_timeout: float = _setting(60.0, "seconds to wait for PostgreSQL and the broker", 1)
 
     def __post_init__(self) -> None:

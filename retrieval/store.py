@@ -10,6 +10,7 @@ beside them. A foreign engine may point at a plain .npy instead.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import tempfile
@@ -25,7 +26,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from retrieval.arrays import as_descriptors
-from retrieval.errors import BadDescriptors, NotFound, RetrievalError
+from retrieval.errors import BadDescriptors, NotFound, RetrievalError, ServiceUnavailable
 from retrieval.roots import confine_path
 
 # Over two days of video. A file of more is refused before it is read into memory.
@@ -48,6 +49,10 @@ class Parts:
 
 
 NO_PARTS = Parts(np.zeros((0, 256), np.float32), np.zeros(0, np.int32), np.zeros(0, np.int32))
+
+
+# A full disk, a used-up quota, a limit on the size of files.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -206,8 +211,24 @@ def _first_line(error: Exception) -> str:
 
 
 def write_atomically(path: Path, payload: bytes) -> None:
-    """Temp file, fsync, rename: after a crash the old file or the new one is there, never half."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Temp file, fsync, rename: after a crash the old file or the new one is there, never half.
+
+    A disk without room is ServiceUnavailable: like a server that is away, it can come back.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_and_rename(path, payload)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise ServiceUnavailable(
+            f"there is no room for {path} ({len(payload)} bytes: {error.strerror}); free space, "
+            "and work that waits for it goes on by itself",
+            code="store_full",
+        ) from error
+
+
+def _write_and_rename(path: Path, payload: bytes) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(handle, "wb") as file:

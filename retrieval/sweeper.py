@@ -1,6 +1,6 @@
 """Finds work that got lost between the database and the broker, and sends it again.
 
-In: a database, and whether a queue is empty. Out: messages to send.
+In: a database, and how many messages a queue holds. Out: messages to send.
 Called every few seconds beside every worker (`retrieval.tasks.sweep`); one sweeps at a time.
 """
 
@@ -18,19 +18,23 @@ from retrieval.settings import Settings
 
 _SWEEP_LOCK = 7340003
 MOST_RESENT = 1000  # per kind and sweep; the next sweep goes on
+# A message may wait long in a full queue. After so many leases it is doubted all the same, or a
+# queue that is never empty would hide a lost one for ever.
+DOUBTFUL_LEASES = 10
 
 
 def sweep(
-    database: Engine, settings: Settings, queue_is_empty: Callable[[str], bool]
+    database: Engine, settings: Settings, count_messages: Callable[[str], int]
 ) -> list[Message]:
     """One round: free silent leases, close hopeless rows, and name what must be sent again.
 
     A row that waits is normally a message in the broker. It counts as lost when its attempt ended
-    (`sent_at` is empty), or when it was sent a lease ago and the queue holds nothing any more.
+    (`sent_at` is empty), when it was sent a lease ago and the queue holds nothing any more, or
+    when it was sent many leases ago and the queue holds fewer messages than rows wait.
     A message sent twice does no harm: the lease lets one worker have the row.
     """
     # Asked before the transaction, so that a slow broker holds no lock.
-    is_empty = {task: queue_is_empty(task) for task in (INGEST, SEARCH, LOCALIZE)}
+    queued = {task: count_messages(task) for task in (INGEST, SEARCH, LOCALIZE)}
     with transaction(database) as connection:
         lock = text("SELECT pg_try_advisory_xact_lock(:lock)")
         if not connection.execute(lock, {"lock": _SWEEP_LOCK}).scalar():
@@ -41,12 +45,12 @@ def sweep(
         searches.recount(connection)
         for table in ("searches", "videos"):
             leases.expire(connection, table, settings.max_attempts)
-        videos = _take_lost(connection, "videos", settings, is_empty[INGEST])
-        planned = _take_lost(connection, "searches", settings, is_empty[SEARCH])
+        videos = _take_lost(connection, "videos", settings, queued[INGEST])
+        planned = _take_lost(connection, "searches", settings, queued[SEARCH])
         return [
             *(Message(INGEST, {"video_id": each}) for each in videos),
             *(Message(SEARCH, {"search_id": each}) for each in planned),
-            *_lost_pairs(connection, settings, is_empty[LOCALIZE]),
+            *_lost_pairs(connection, settings, queued[LOCALIZE]),
         ]
 
 
@@ -64,29 +68,53 @@ def mark_unsent(connection: Connection, messages: Sequence[Message]) -> None:
         connection.execute(text(_UNSENT[message.task]), message.arguments)
 
 
-def _lost_pairs(connection: Connection, settings: Settings, is_empty: bool) -> list[Message]:
-    """One message a pair: if one of a batch kills its worker, the others go on without it."""
-    ids = _take_lost(connection, "pairs", settings, is_empty)
-    rows = connection.execute(
-        text("SELECT id, query_id, reference_id FROM pairs WHERE id = ANY(:ids) ORDER BY id"),
-        {"ids": ids},
-    )
+def _lost_pairs(connection: Connection, settings: Settings, queued: int) -> list[Message]:
+    """One message a pair: if one of a batch kills its worker, the others go on without it.
+
+    The message that got lost took its priority along; the size of the search tells it again.
+    """
+    ranks = {
+        searches.URGENT: _take_lost(connection, "pairs", settings, queued, only=_OF_SMALL_SEARCHES),
+        searches.BULK: _take_lost(connection, "pairs", settings, queued),
+    }
     return [
-        Message(LOCALIZE, {"query_id": row.query_id, "reference_ids": [row.reference_id]})
-        for row in rows
+        Message(LOCALIZE, {"query_id": row.query_id, "reference_ids": [row.reference_id]}, priority)
+        for priority, ids in ranks.items()
+        for row in connection.execute(
+            text("SELECT query_id, reference_id FROM pairs WHERE id = ANY(:ids) ORDER BY id"),
+            {"ids": ids},
+        )
     ]
 
 
-def _take_lost(connection: Connection, table: str, settings: Settings, is_empty: bool) -> list[Any]:
-    """Ids of rows whose message is lost, marked as sent now."""
+_OF_SMALL_SEARCHES = f"""id IN (
+    SELECT pair_id FROM search_pairs JOIN searches ON searches.id = search_id
+    WHERE searches.status = 'localizing' AND searches.pairs_total <= {searches.URGENT_PAIRS})"""
+
+
+def _take_lost(
+    connection: Connection, table: str, settings: Settings, queued: int, only: str = "true"
+) -> list[Any]:
+    """Ids of rows whose message is lost, marked as sent now.
+
+    Rows in doubt are taken only while there are fewer messages than waiting rows, so that doubting
+    never makes a long queue longer and longer.
+    """
     rows = connection.execute(
         text(f"""
         UPDATE {table} SET sent_at = now() WHERE id IN (
-            SELECT id FROM {table} WHERE status = 'waiting'
+            SELECT id FROM {table} WHERE status = 'waiting' AND {only}
                AND (sent_at IS NULL
-                    OR (:empty AND sent_at < now() - make_interval(secs => :seconds)))
-            ORDER BY id LIMIT :most FOR UPDATE SKIP LOCKED)
+                    OR (:queued = 0 AND sent_at < now() - make_interval(secs => :lease))
+                    OR (:queued < (SELECT count(*) FROM {table} WHERE status = 'waiting')
+                        AND sent_at < now() - make_interval(secs => :doubtful)))
+            ORDER BY sent_at NULLS FIRST, id LIMIT :most FOR UPDATE SKIP LOCKED)
         RETURNING id"""),
-        {"empty": is_empty, "seconds": settings.lease_seconds, "most": MOST_RESENT},
+        {
+            "queued": queued,
+            "lease": settings.lease_seconds,
+            "doubtful": DOUBTFUL_LEASES * settings.lease_seconds,
+            "most": MOST_RESENT,
+        },
     )
     return [row.id for row in rows]

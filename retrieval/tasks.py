@@ -86,11 +86,20 @@ def process_engine() -> RetrievalEngine:
 
 
 def send(messages: Iterable[Message]) -> None:
-    """Hand messages to the broker. What it does not take stays a row that waits, to be swept up."""
+    """Hand messages to the broker. What it does not take stays a row that waits, to be swept up.
+
+    A message without a priority is as urgent as the task that sends it, unless it is part of a
+    large search: then it waits behind the small ones.
+    """
     pending = list(messages)
+    pairs = sum(len(each.arguments.get("reference_ids", ())) for each in pending)
+    usual: int | None = searches.BULK if pairs > searches.URGENT_PAIRS else None
     try:
         while pending:
-            app.send_task(pending[0].task, kwargs=pending[0].arguments)
+            message = pending[0]
+            priority = usual if message.priority is None else message.priority
+            options = {} if priority is None else {"priority": priority}
+            app.send_task(message.task, kwargs=message.arguments, **options)
             del pending[0]
     except BROKER_ERRORS as error:
         log.warning(
@@ -212,7 +221,7 @@ def sweep() -> None:
     """Send again what got lost. Every `vcl worker` does it beside its work; one at a time does."""
     try:
         engine = process_engine()
-        messages = sweep_lost_work(engine.database, engine.settings, _queue_is_empty)
+        messages = sweep_lost_work(engine.database, engine.settings, _count_messages)
     except (RetrievalError, *BROKER_ERRORS) as error:
         log.warning("sweep put off: %s", error)
         return
@@ -221,14 +230,22 @@ def sweep() -> None:
     send(messages)
 
 
-def _queue_is_empty(task: str) -> bool:
+def _count_messages(task: str) -> int:
+    """How many messages wait in the queue of that task, whatever their priority."""
     queue = app.amqp.router.route({}, task)["queue"].name
     with app.connection_for_read() as connection:
-        return int(connection.default_channel.client.llen(queue)) == 0
+        client = connection.default_channel.client
+        return sum(client.llen(each) for each in _lists_of(queue))
 
 
 def queue_heads(queues: Sequence[str]) -> tuple[str | None, ...]:
-    """Of each queue the message that is taken next, as the broker holds it; None: it is empty."""
+    """The message that is taken next of each queue and priority; None: there is none."""
     with app.connection_for_read() as connection:
         client = connection.default_channel.client
-        return tuple(client.lindex(queue, -1) for queue in queues)
+        return tuple(client.lindex(each, -1) for queue in queues for each in _lists_of(queue))
+
+
+def _lists_of(queue: str) -> list[str]:
+    """The lists in which Redis holds a queue: one a step of priority, the most urgent first."""
+    steps = app.conf.broker_transport_options["priority_steps"]
+    return [queue if step == 0 else f"{queue}\x06\x16{step}" for step in steps]

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ class Site:
                 worker.wait()
         self.workers.clear()
 
-    @property
+    @cached_property
     def database_url(self) -> str:
         """As libpq and foreign programs take it."""
         url = self.vcl_json("status")["services"][0]["where"]

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import signal
+import struct
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +22,7 @@ from tests.faults.localizer import ENTRY_POINT, GATE, PACE
 from tests.faults.work import Work
 
 ROOT = Path(__file__).parents[2]
+CHILDREN = 2  # of a worker
 
 
 class Ground:
@@ -53,13 +57,19 @@ class Ground:
         """
         with self.shut():
             work.send()
-            held = {pair for pair, _ in wait_until(work.running)}
+            held = self.wait_until_all_work(work)
             for fault in faults:
                 self.faults[fault](work)
             left = work.left()
         started = time.monotonic()
         wait_until(lambda: not held & work.unfinished() and work.left() < left - len(held))
         return time.monotonic() - started
+
+    def wait_until_all_work(self, work: Work) -> set[int]:
+        """Until every process has pairs in work; which they are."""
+        processes = CHILDREN * len(self.site.workers)
+        wait_until(lambda: len({holder for _, holder in work.running()}) == processes)
+        return {pair for pair, _ in work.running()}
 
     def kill_child(self, work: Work) -> None:
         """A process in the middle of a pair, as the kernel does when memory runs out."""
@@ -91,12 +101,29 @@ class Ground:
 
     def kill_postgres(self, work: Work) -> None:
         """The workers' parents have to notice and start it again."""
-        os.kill(self.site.vcl_json("status")["services"][0]["pid"], signal.SIGKILL)
+        [(folder,)] = work.ask("SHOW data_directory")
+        first_line = (Path(folder) / "postmaster.pid").read_text().splitlines()[0]
+        os.kill(int(first_line), signal.SIGKILL)
 
     def stop_child(self, work: Work) -> None:
         """A process that hangs as a whole: not even its heartbeat goes on."""
         self.stopped.append(self._holder(work))
         os.kill(self.stopped[-1], signal.SIGSTOP)
+
+    @contextmanager
+    def full_store(self) -> Iterator[None]:
+        """No process of a worker can write a file while the block runs, as on a full disk."""
+        for worker in self.site.workers:
+            wait_until(lambda worker=worker: len(descendants(worker.pid)) > CHILDREN)
+        processes = [each for worker in self.site.workers for each in descendants(worker.pid)]
+        for process in processes:
+            resource.prlimit(process, resource.RLIMIT_FSIZE, (256, resource.RLIM_INFINITY))
+        try:
+            yield
+        finally:
+            for process in processes:
+                with suppress(ProcessLookupError):
+                    resource.prlimit(process, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
 
     def wake_stopped(self) -> None:
         """They go on where they stood, with results that nobody waits for any more."""
@@ -108,6 +135,25 @@ class Ground:
     def _holder(self, work: Work) -> int:
         holders = {holder for _, holder in wait_until(work.running)}
         return int(self.random.choice(sorted(holders)).split(":")[1])
+
+
+class Clock:
+    """A wall clock for workers, wrong by as much as the test wants."""
+
+    def __init__(self, folder: Path, name: str, seconds: int) -> None:
+        self.offset = folder / f"{name}.offset"
+        self.jump(seconds)
+        library = folder / "clock.so"
+        if not library.exists():
+            source = Path(__file__).parent / "clock.c"
+            subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+        self.environment = {"LD_PRELOAD": str(library), "FAULTS_CLOCK": str(self.offset)}
+
+    def jump(self, seconds: int) -> None:
+        """Let it be wrong by that from now on, for processes that run too."""
+        self.offset.touch()
+        with self.offset.open("r+b") as file:
+            file.write(struct.pack("l", seconds))
 
 
 @contextmanager

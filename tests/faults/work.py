@@ -40,7 +40,8 @@ class Count:
 
 
 class Work:
-    """Every query holds one piece of every reference; every reference belongs to an asset.
+    """Every query holds one piece of every reference, or of every n-th if `copied_every` says so;
+    every reference belongs to an asset.
 
     The copy of query q in reference r is query [s, s+12) = reference [15q, 15q+12) with
     s = (q + r) mod 28, so a segment written for the wrong pair is seen.
@@ -53,8 +54,9 @@ class Work:
         references: int,
         assets: int = 1,
         marks: dict[int, Mark] | None = None,
+        copied_every: int = 1,
     ) -> None:
-        self.site, self.marks = site, marks or {}
+        self.site, self.marks, self.copied_every = site, marks or {}, copied_every
         self.name = f"work {next(_numbers)}"
         self.queries, self.references = queries, references
         self.assets = [f"{self.name} asset {number}" for number in range(assets)]
@@ -126,7 +128,7 @@ class Work:
             (q, r, (q + r) % 28, 15 * q)
             for q in range(self.queries)
             for r in range(self.references)
-            if r not in self.marks
+            if self._is_found(r)
         }
         found = [
             (self._number(query), self._number(reference), int(at), int(where))
@@ -196,12 +198,13 @@ class Work:
         return int(claims - distinct + opened - claims)
 
     def _shown_in(self, asset: int) -> list[int]:
-        """The references of an asset that can be compared."""
+        """The references of an asset that are to be found."""
         return [
-            r
-            for r in range(self.references)
-            if r % len(self.assets) == asset and r not in self.marks
+            r for r in range(self.references) if r % len(self.assets) == asset and self._is_found(r)
         ]
+
+    def _is_found(self, reference: int) -> bool:
+        return reference % self.copied_every == 0 and reference not in self.marks
 
     def _seconds(self, asset: int, query: int) -> float:
         """Seconds of the query that show the asset, each counted once."""
@@ -221,7 +224,7 @@ class Work:
             self._send_registration(folder, self.query(number), rows)
         for number in range(self.references):
             rows = _noise(generator, 15 * self.queries)
-            for q, query in enumerate(queries):
+            for q, query in enumerate(queries if number % self.copied_every == 0 else []):
                 start = (q + number) % 28
                 rows[15 * q : 15 * q + COPY_SECONDS] = query[start : start + COPY_SECONDS]
             if number in self.marks:

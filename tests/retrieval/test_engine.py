@@ -13,9 +13,10 @@ from sqlalchemy import Engine, text
 from retrieval import catalogue, leases, searches
 from retrieval.database import transaction
 from retrieval.engine import BATCH_PAIRS, LOCALIZE, RetrievalEngine
-from retrieval.errors import BadVideo, NotFound
+from retrieval.errors import BadVideo, NotFound, ServiceUnavailable
 from retrieval.records import Fingerprint
 from retrieval.settings import Settings
+from tests.retrieval.planted_rows import read_row
 from tests.retrieval.test_store import unit_rows
 from vcl_plugin.footage import render_reference
 
@@ -155,6 +156,28 @@ def test_an_ingest_that_need_not_wait_leaves_a_leased_video_to_its_holder(
     with transaction(engine.database) as connection:
         leases.acquire(connection, "videos", [video_id], "another", 60)
     assert engine.ingest(video_id, wait=False)["leased_by"] == "another"
+
+
+def test_a_full_store_costs_neither_the_video_nor_its_search_an_attempt(
+    engine: RetrievalEngine, film: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(*_: object) -> Path:
+        raise ServiceUnavailable("there is no room", code="store_full")
+
+    plant_reference(engine, "r", unit_rows(5))
+    video_id = engine.register(film)
+    search = ask(engine, video_id)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.store, "write", full)
+        for _ in range(engine.settings.max_attempts + 1):
+            with pytest.raises(ServiceUnavailable):
+                engine.plan(search)
+    with transaction(engine.database) as connection:
+        assert read_row(connection, "videos", video_id).attempts == 0
+        assert read_row(connection, "videos", video_id).reason == "store_full"
+        assert read_row(connection, "searches", search).attempts == 0
+    engine.plan(search)
+    assert read(engine, search)["status"] == "localizing"
 
 
 def test_a_foreign_video_without_our_descriptors_is_no_query_of_ours_and_is_left_as_it_was(

@@ -90,6 +90,8 @@ def test_a_lease_that_ran_out_can_be_taken_and_the_old_holder_has_lost_it(
         leases.acquire(connection, "pairs", pair_ids[:1], "a", 60)
     pass_time(db, "pairs", 61)
     with transaction(db) as connection:
+        assert leases.acquire(connection, "pairs", pair_ids[:1], "b", 60) == [], "not yet counted"
+        assert leases.expire(connection, "pairs", 3) == []
         assert leases.acquire(connection, "pairs", pair_ids[:1], "b", 60) == pair_ids[:1]
         assert not leases.holds(connection, "pairs", pair_ids[0], "a")
         searches.finish_pair(connection, pair_ids[0], "a")
@@ -109,6 +111,7 @@ def test_a_heartbeat_keeps_work_that_lasts_longer_than_its_lease(db: Engine, pai
                 assert leases.acquire(connection, "pairs", pair_ids[:1], "b", 60) == []
     time.sleep(0.8)
     with transaction(db) as connection:
+        assert leases.expire(connection, "pairs", 3) == []
         assert leases.acquire(connection, "pairs", pair_ids[:1], "b", 60) == pair_ids[:1]
 
 
@@ -117,6 +120,7 @@ def test_a_heartbeat_does_not_take_back_what_was_lost(db: Engine, pair_ids: list
         leases.acquire(connection, "pairs", pair_ids[:1], "a", 60)
     pass_time(db, "pairs", 61)
     with transaction(db) as connection:
+        leases.expire(connection, "pairs", 3)
         leases.acquire(connection, "pairs", pair_ids[:1], "b", 0.1)
     with leases.heartbeat(db, "pairs", pair_ids[:1], "a", 0.3):
         time.sleep(0.4)
@@ -125,6 +129,37 @@ def test_a_heartbeat_does_not_take_back_what_was_lost(db: Engine, pair_ids: list
             is_over = connection.execute(text("SELECT now() > :at"), {"at": row.lease_until})
             assert row.leased_by == "b"
             assert is_over.scalar()
+
+
+def test_a_heartbeat_goes_on_for_the_others_while_one_row_is_being_finished(
+    db: Engine, pair_ids: list[int]
+):
+    first, second = pair_ids[:2]
+    with transaction(db) as connection:
+        leases.acquire(connection, "pairs", [first, second], "a", 60)
+        before = read_row(connection, "pairs", second).lease_until
+    with transaction(db) as finishing:
+        assert leases.holds(finishing, "pairs", first, "a")
+        with leases.heartbeat(db, "pairs", [first, second], "a", 0.3):
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline:
+                with transaction(db) as connection:
+                    if read_row(connection, "pairs", second).lease_until != before:
+                        return
+                time.sleep(0.05)
+    pytest.fail("the heartbeat waited for the locked row")
+
+
+def test_an_attempt_that_is_put_off_does_not_count(db: Engine, pair_ids: list[int]):
+    with transaction(db) as connection:
+        leases.acquire(connection, "pairs", pair_ids[:1], "a", 60)
+        leases.put_off(connection, "pairs", pair_ids[0], "b", "store_full", "not b's to put off")
+        assert read_row(connection, "pairs", pair_ids[0]).status == "running"
+        leases.put_off(connection, "pairs", pair_ids[0], "a", "store_full", "no room")
+        row = read_row(connection, "pairs", pair_ids[0])
+    assert (row.status, row.reason, row.message) == ("waiting", "store_full", "no room")
+    assert (row.attempts, row.leased_by) == (0, None)
+    assert row.sent_at is not None, "its message comes again by itself"
 
 
 def test_a_row_given_back_waits_again_and_remembers_why(db: Engine, pair_ids: list[int]):
@@ -152,7 +187,7 @@ def test_a_silent_holder_s_row_waits_again_until_attempts_are_used_up(
             assert f"w{attempt}" in row.message
     assert given_up == pair_ids[:1]
     assert (row.status, row.reason) == ("quarantined", "attempts_exhausted")
-    assert row.message.startswith("3 attempts failed, the last: the worker w2")
+    assert row.message.startswith("3 attempts failed, the last: the worker w3")
     assert row.finished_at is not None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from retrieval.errors import BadDescriptors, NotFound, RetrievalError
+from retrieval.errors import BadDescriptors, NotFound, RetrievalError, ServiceUnavailable
 from retrieval.store import Parts, Store, read_descriptors, write_atomically
 
 
@@ -54,6 +55,17 @@ def test_an_id_may_hold_any_character(tmp_path: Path, video_id: str):
     assert store.has(path)
     assert path != store.path_of(video_id + "x", "lite0-1")
     assert path != store.path_of(video_id, "lite0-2")
+
+
+def test_a_disk_without_room_is_told_as_something_that_can_come_back(tmp_path: Path, monkeypatch):
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ServiceUnavailable, match=r"no room for .*No space left") as told:
+        Store(tmp_path).write("v", "lite0-1", unit_rows(2))
+    assert told.value.code == "store_full"
+    assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
 
 
 def test_a_writer_that_dies_leaves_the_old_file_and_no_rest(tmp_path: Path, monkeypatch):

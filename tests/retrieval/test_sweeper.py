@@ -12,14 +12,18 @@ from retrieval import catalogue, leases, searches
 from retrieval.database import transaction
 from retrieval.engine import INGEST, LOCALIZE, SEARCH, Message
 from retrieval.settings import Settings
-from retrieval.sweeper import mark_unsent, sweep
+from retrieval.sweeper import DOUBTFUL_LEASES, mark_unsent, sweep
 from tests.retrieval.planted_rows import pass_time, plant_search, plant_videos, read_pairs, read_row
 
 SETTINGS = Settings(lease_seconds=60, max_attempts=2)
 
 
 def sweep_with(db: Engine, *full_queues: str) -> list[Message]:
-    return sweep(db, SETTINGS, lambda task: task not in full_queues)
+    return sweep(db, SETTINGS, lambda task: 99 if task in full_queues else 0)
+
+
+def localize(reference: str, priority: int = searches.URGENT) -> Message:
+    return Message(LOCALIZE, {"query_id": "q", "reference_ids": [reference]}, priority)
 
 
 @pytest.fixture
@@ -45,10 +49,32 @@ def test_what_was_sent_long_ago_is_lost_when_its_queue_is_empty(db: Engine):
     assert sweep_with(db, SEARCH, LOCALIZE) == [Message(INGEST, {"video_id": "ab" * 8})]
     assert sweep_with(db, LOCALIZE) == [Message(SEARCH, {"search_id": "unplanned"})]
     assert sweep_with(db) == [
-        Message(LOCALIZE, {"query_id": "q", "reference_ids": ["a"]}),
-        Message(LOCALIZE, {"query_id": "q", "reference_ids": ["b"]}),
+        localize("a"),
+        localize("b"),
     ]
     assert sweep_with(db) == [], "named again means sent again: the broker has it now"
+
+
+@pytest.mark.usefixtures("rows")
+def test_a_message_is_doubted_in_the_end_though_its_queue_is_never_empty(db: Engine):
+    pass_time(db, "pairs", 60 * DOUBTFUL_LEASES + 1)
+    assert sweep(db, SETTINGS, lambda task: 2) == [], "a message for each of the two"
+    assert sweep(db, SETTINGS, lambda task: 1) == [localize("a"), localize("b")]
+    assert sweep(db, SETTINGS, lambda task: 1) == [], "sent again is in no doubt"
+
+
+def test_pairs_of_a_scan_are_sent_again_after_those_of_a_small_search(db: Engine):
+    many = [f"r{number}" for number in range(searches.URGENT_PAIRS + 1)]
+    with transaction(db) as connection:
+        plant_videos(connection, "q", "a", *many)
+        plant_search(connection, "q", many, "scan")
+        plant_search(connection, "q", ["a", "r7"], "small")
+    pass_time(db, "pairs", 61)
+    found = sweep_with(db)
+    assert found[:2] == [localize("r7"), localize("a")], "what both ask for is urgent"
+    assert set(map(str, found[2:])) == {
+        str(localize(name, searches.BULK)) for name in many if name != "r7"
+    }
 
 
 @pytest.mark.usefixtures("rows")
@@ -57,7 +83,7 @@ def test_a_failed_attempt_is_sent_again_at_once_whatever_the_queue_holds(db: Eng
         pair = read_pairs(connection)[0].id
         leases.acquire(connection, "pairs", [pair], "w", 60)
         leases.give_back(connection, "pairs", pair, "w", "localizer_failed", "no memory")
-    message = Message(LOCALIZE, {"query_id": "q", "reference_ids": ["a"]})
+    message = localize("a")
     assert sweep_with(db, INGEST, SEARCH, LOCALIZE) == [message]
 
 
@@ -72,7 +98,7 @@ def test_work_under_way_is_left_alone_and_a_silent_worker_s_is_sent_again(db: En
     pass_time(db, "searches", 61)
     assert sweep_with(db, LOCALIZE, SEARCH) == [
         Message(SEARCH, {"search_id": "unplanned"}),
-        Message(LOCALIZE, {"query_id": "q", "reference_ids": ["a"]}),
+        localize("a"),
     ]
 
 

@@ -177,10 +177,10 @@ def test_a_sweep_finds_what_was_lost_and_sends_it(db: Engine, monkeypatch: pytes
 def test_a_sweep_without_a_broker_is_put_off(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    def away(task: str) -> bool:
+    def away(task: str) -> int:
         raise ConnectionRefusedError("nobody there")
 
-    monkeypatch.setattr(tasks, "_queue_is_empty", away)
+    monkeypatch.setattr(tasks, "_count_messages", away)
     tasks.sweep()
     assert "sweep put off: nobody there" in caplog.text
 

@@ -155,6 +155,7 @@ def test_a_result_that_comes_after_its_lease_was_lost_is_dropped(
         pass_time(db, "pairs", 61)
         with transaction(db) as connection:
             ids = [row.id for row in read_pairs(connection)]
+            leases.expire(connection, "pairs", 3)
             assert leases.acquire(connection, "pairs", ids, "another", 60) == ids
         return [FOUND]
 
