@@ -82,7 +82,7 @@ class ExactVectors:
         return rows
 
     def search(self, queries: Array, k: int, dead: Dead) -> Found:
-        def find(depth: int, selector: faiss.IDSelector | None) -> Found:
+        def find(depth: int, selector: faiss.IDSelector | None, everywhere: bool) -> Found:
             parameters = None
             if selector is not None:
                 parameters = faiss.SearchParameters(sel=selector)  # type: ignore[call-arg]
@@ -126,12 +126,13 @@ class CodedVectors:
         return self._rows[positions].astype(np.float32)
 
     def search(self, queries: Array, k: int, dead: Dead) -> Found:
-        def find(depth: int, selector: faiss.IDSelector | None) -> Found:
+        def find(depth: int, selector: faiss.IDSelector | None, everywhere: bool) -> Found:
             candidates = min(self.count, max(FEWEST_RERANKED, RERANKED * depth))
             # Enough lists to hold twice what is asked for; all of them for one who asks for all.
             wanted = math.ceil(2 * candidates * self.lists / self.count)
+            probes = self.lists if everywhere else min(self.lists, max(self.probes, wanted))
             parameters = faiss.SearchParametersIVF(  # type: ignore[call-arg]
-                nprobe=min(self.lists, max(self.probes, wanted)), sel=selector
+                nprobe=probes, sel=selector
             )
             _, positions = self.codes.search(queries, candidates, params=parameters)
             return best_of(_score(self, queries, positions), positions, depth)
@@ -243,17 +244,23 @@ def _score(vectors: Vectors, queries: Array, positions: NDArray[np.int64]) -> ND
 
 
 def _find_living(
-    find: Callable[[int, faiss.IDSelector | None], Found], count: int, k: int, dead: Dead
+    find: Callable[[int, faiss.IDSelector | None, bool], Found], count: int, k: int, dead: Dead
 ) -> Found:
     """The k nearest living. A selector makes a flat search three times slower, so first we ask for
-    more and drop the dead; only where they leave too few does FAISS have to pass over them."""
+    more and drop the dead; only where they leave too few does FAISS have to pass over them, and
+    only where the lists near a query hold nobody else, look into all."""
     k = min(k, count)
     died = int(np.count_nonzero(dead))
     if not died:
-        return find(k, None)
-    scores, positions = find(min(count, k + min(died, k)), None)
+        return find(k, None, False)
+    scores, positions = find(min(count, k + min(died, k)), None, False)
     is_hit = (positions >= 0) & ~dead[positions]
-    if (is_hit.sum(axis=1) >= min(k, count - died)).all():
+    wanted = min(k, count - died)
+    if (is_hit.sum(axis=1) >= wanted).all():
         return best_of(np.where(is_hit, scores, -np.inf), np.where(is_hit, positions, -1), k)
     bitmap = np.packbits(~dead, bitorder="little")
-    return find(k, faiss.IDSelectorBitmap(count, faiss.swig_ptr(bitmap)))
+    selector = faiss.IDSelectorBitmap(count, faiss.swig_ptr(bitmap))
+    found = find(k, selector, False)
+    if ((found[1] >= 0).sum(axis=1) >= wanted).all():
+        return found
+    return find(k, selector, True)

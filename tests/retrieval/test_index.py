@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from retrieval.errors import FingerprintMismatch
 from retrieval.index import Position, VideoIndex
 from retrieval.plugins import Pooled
-from retrieval.snapshots import current_snapshot, read_facts
+from retrieval.snapshots import current_snapshot
 
 DIMENSION = 16
 

@@ -1,0 +1,187 @@
+"""Replicas of one index: they follow the log, and start from what another saved."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+
+from retrieval import replica as replicas
+from retrieval.catalogue import count_changes
+from retrieval.database import transaction
+from retrieval.index import VideoIndex
+from retrieval.keeper import SnapshotKeeper
+from retrieval.replica import Replica
+from retrieval.snapshots import current_facts, current_snapshot
+from tests.retrieval.index_site import (
+    alive_at,
+    check_answers,
+    open_replica,
+    plant,
+    rows_of,
+    withdraw,
+)
+
+
+@pytest.fixture
+def site(db: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replica:
+    monkeypatch.setattr(replicas, "FEWEST_CHANGES", 3)
+    return open_replica(db, tmp_path)
+
+
+def again(site: Replica) -> Replica:
+    """Another process's replica of the same index."""
+    return open_replica(site.database, site.settings.home)
+
+
+def test_a_snapshot_is_made_when_enough_has_changed_and_not_before(site: Replica):
+    for name in ("a", "b"):
+        plant(site, name)
+    assert not site.snapshot_if_due()
+    plant(site, "c")
+    assert site.snapshot_if_due()
+    assert not site.snapshot_if_due()
+    facts = site.facts()
+    assert (facts["videos"], facts["changes_since_snapshot"], facts["kind"]) == (3, 0, "flat")
+    assert facts["self_test"]["recall_at_1"] == 1.0
+    assert facts["bytes_per_window"] > 1024
+    withdraw(site, "a")
+    assert site.facts()["changes_since_snapshot"] == 1
+
+
+def test_every_replica_moves_to_a_new_snapshot_and_frees_what_it_replayed(site: Replica):
+    for name in ("a", "b", "c"):
+        plant(site, name)
+    other = again(site)
+    other.refresh()
+    assert site.snapshot_if_due()
+    plant(site, "d")
+    other.refresh()
+    assert isinstance(other.index, VideoIndex)
+    assert other.index.snapshot == current_snapshot(site.folder, site.key)
+    assert other.index.facts()["delta_vectors"] == 6
+    check_answers(other, {"a", "b", "c", "d"}, ["a", "b", "c", "d"])
+
+
+def test_a_trained_snapshot_answers_like_the_log_and_keeps_its_training(
+    db: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(replicas, "FEWEST_CHANGES", 1)
+    site = open_replica(db, tmp_path, index_fast_from=1000)
+    for number in range(11):
+        plant(site, f"film-{number}", 400)
+    assert site.snapshot_if_due()
+    facts = site.facts()
+    assert (facts["kind"], facts["snapshot_vectors"]) == ("ivf-pq", 11 * 100)
+    assert facts["bytes_per_window"] < facts["reranking_bytes_per_window"] + 100
+    withdraw(site, "film-3")
+    plant(site, "late", 400)
+    site.refresh()
+    check_answers(site, alive_at(site), ["film-0", "film-3", "film-10", "late"])
+
+    monkeypatch.setattr("retrieval.index.WANTED", 0.0)  # whatever the recall of random rows
+    assert site.snapshot_if_due()
+    saved = current_facts(site.folder, site.key)
+    assert saved is not None
+    assert (saved.trained_on, saved.vectors) == (11 * 100, 11 * 100), "not trained again"
+    fresh = again(site)
+    fresh.refresh()
+    check_answers(fresh, alive_at(site), ["film-0", "film-3", "film-10", "late"])
+
+
+def test_a_snapshot_remembers_whom_it_could_not_read(site: Replica):
+    for name in ("a", "b", "c"):
+        plant(site, name)
+    path = site.store.path_of("b", "test-kind")
+    content = path.read_bytes()
+    path.unlink()
+    assert site.snapshot_if_due()
+    other = again(site)
+    other.refresh()
+    assert list(other.unreadable) == ["b"]
+    assert "b" not in other.index
+    path.write_bytes(content)
+    other.refresh()
+    assert other.unreadable == {}
+    check_answers(other, {"a", "b", "c"}, ["a", "b", "c"])
+
+
+def test_one_at_a_time_makes_a_snapshot(site: Replica):
+    for name in ("a", "b", "c"):
+        plant(site, name)
+    with site._alone():
+        assert not again(site).snapshot_if_due()
+    assert again(site).snapshot_if_due()
+
+
+def test_after_a_move_to_another_database_the_old_snapshot_counts_for_nothing(site: Replica):
+    for name in ("a", "b", "c"):
+        plant(site, name)
+    assert site.snapshot_if_due()
+    with transaction(site.database) as connection:
+        connection.execute(text("TRUNCATE videos, index_changes RESTART IDENTITY CASCADE"))
+    other = again(site)
+    assert not other.snapshot_if_due()
+    for name in ("x", "y", "z"):
+        plant(other, name)
+    assert other.snapshot_if_due()
+    check_answers(other, {"x", "y", "z"}, ["a", "b", "x", "y", "z"])
+
+
+def test_changes_are_counted_from_a_known_line_or_from_the_first(site: Replica):
+    for name in ("a", "b", "c"):
+        plant(site, name)
+    site.refresh()
+    position = site.index.position
+    with transaction(site.database) as connection:
+        arguments = (connection, site.collection, site.fingerprint, position.seq)
+        assert count_changes(*arguments, position.stamp) == 0
+        assert count_changes(*arguments, "another stamp") == 3
+
+
+def test_the_keeper_asks_once_for_so_many_changes(site: Replica, tmp_path: Path):
+    code = "import pathlib, sys; pathlib.Path(sys.argv[1]).open('a').write('asked ')"
+    asked = tmp_path / "asked"
+    keeper = SnapshotKeeper([sys.executable, "-c", code, str(asked)], changes=4)
+
+    def look() -> str:
+        keeper.look(site.database)
+        if keeper.child is not None:
+            keeper.child.wait(timeout=120)
+        return asked.read_text() if asked.exists() else ""
+
+    plant(site, "a")
+    assert look() == ""
+    for name in ("b", "c", "d"):
+        plant(site, name)
+    assert look() == "asked "
+    assert look() == "asked "
+
+
+def test_the_keeper_ends_what_it_started(site: Replica):
+    for name in ("a", "b"):
+        plant(site, name)
+    keeper = SnapshotKeeper([sys.executable, "-c", "import time; time.sleep(600)"], changes=1)
+    keeper.look(site.database)
+    child = keeper.child
+    keeper.look(site.database)
+    assert child is not None
+    assert keeper.child is child, "one at a time"
+    keeper.stop()
+    assert child.poll() is not None
+
+
+def test_a_video_described_anew_is_found_by_its_new_footage_only(site: Replica):
+    plant(site, "a")
+    plant(site, "b")
+    site.refresh()
+    path = site.store.write("a", "test-kind", rows_of("other footage"))
+    with transaction(site.database) as connection:
+        replicas.catalogue.record_descriptors(connection, "a", "test-kind", str(path), 24, 256)
+    site.refresh()
+    pooled = site.pooler.pool(rows_of("other footage"))
+    old = site.pooler.pool(rows_of("a"))
+    assert site.index.search(pooled.vectors[1:2], 1).scores[0, 0] > 0.99
+    assert site.index.search(old.vectors[1:2], 1).scores[0, 0] < 0.9
