@@ -31,6 +31,7 @@ from retrieval.errors import (
 )
 from retrieval.index import Index
 from retrieval.plugins import Localizer, Pooler, load_localizer, load_pooler
+from retrieval.pooling import pool_query
 from retrieval.records import Pair
 from retrieval.replica import Replica
 from retrieval.roots import confine_path
@@ -197,8 +198,7 @@ class RetrievalEngine:
 
         Each upload that comes near gets a search of its own, with this one pair.
         """
-        stored = self.read_descriptors(reference_id)
-        pooled = self.pooler.pool(stored.descriptors, stored.low_information)
+        pooled = pool_query(self.pooler, self.read_descriptors(reference_id))
         near = propose_pairs(
             self.uploads.refresh(),
             reference_id,
@@ -257,8 +257,7 @@ class RetrievalEngine:
                 "no reference is ready to be searched; add one with `vcl reference add`",
             )
             return []
-        stored = self.read_descriptors(query_id)
-        pooled = self.pooler.pool(stored.descriptors, stored.low_information)
+        pooled = pool_query(self.pooler, self.read_descriptors(query_id))
         pairs = propose_pairs(
             index, query_id, pooled, self.settings.top_k, self.settings.min_candidate_score
         )

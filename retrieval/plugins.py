@@ -40,10 +40,18 @@ class Localizer(Protocol):
 
 @dataclass(frozen=True)
 class Pooled:
-    """What a pooler makes of one video: unit vectors and the seconds `[start, end)` of each."""
+    """What a pooler makes of one video: unit vectors and the seconds `[start, end)` of each.
+
+    `weights` says how much each counts when it is searched with: a stretch of black, little.
+    """
 
     vectors: Array  # (vectors, d)
     spans: Array  # (vectors, 2)
+    weights: Array = None  # type: ignore[assignment]  # (vectors,); ones if not given
+
+    def __post_init__(self) -> None:
+        if self.weights is None:
+            object.__setattr__(self, "weights", np.ones(len(self.vectors), np.float32))
 
 
 @runtime_checkable
