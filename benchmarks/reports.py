@@ -4,12 +4,13 @@ Run: python benchmarks/reports.py [--segments 1000000] [--plans]
 
 The rows are generated inside the embedded PostgreSQL, of the shape that settlement writes. Every
 report is read as `vcl report` reads it (first 1000 rows), warm, beside a plain count of the same
-million segments as the yardstick of this machine.
+million segments as the yardstick of this machine. `--plans` adds what the server does for each.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import statistics
 import tempfile
 import time
@@ -20,15 +21,23 @@ from pathlib import Path
 from sqlalchemy import Connection, text
 
 from retrieval.database import connect, migrate, transaction
+from retrieval.metrics import MEASURES, SiteCollector
 from retrieval.services import ensure_services, stop_services
 from retrieval.settings import Settings
 from vcl_plugin.claims import list_claims
-from vcl_plugin.reports import REPORTS, read_report
+from vcl_plugin.metrics import MEASURES as PLUGIN_MEASURES
+from vcl_plugin.policies import Policy, Rule
+from vcl_plugin.reports import REPORTS, compose_query, read_report
+from vcl_plugin.settlement import rehearse_policy
+
+EVERY_MEASURE = (*MEASURES, *PLUGIN_MEASURES)
 
 FILL = """
 INSERT INTO owners (name) SELECT 'owner ' || n FROM generate_series(1, 200) AS n;
 INSERT INTO assets (owner_id, title) SELECT 1 + n % 200, 'asset ' || n
     FROM generate_series(1, 5000) AS n;
+INSERT INTO asset_owners (asset_id, owner_id, territory, share)
+    SELECT id, owner_id, 'WW', 100 FROM assets;
 INSERT INTO videos (id, title, duration, status, is_reference)
     SELECT 'r' || n, 'reference ' || n, 600, 'ready', true FROM generate_series(1, 10000) AS n;
 INSERT INTO reference_videos (video_id, asset_id)
@@ -94,6 +103,9 @@ def main() -> None:
                 connection.execute(text("VACUUM ANALYZE"))
             with transaction(database) as connection:
                 report(connection, arguments.plans)
+            url = database.url.render_as_string(hide_password=False)
+            site = SiteCollector(Settings(home=settings.home, database_url=url), EVERY_MEASURE)
+            print(f"{'scrape of the metrics':32} {_time(lambda: list(site.collect())):7.1f} ms")
             database.dispose()
         finally:
             stop_services(settings)
@@ -108,10 +120,25 @@ def report(connection: Connection, plans: bool) -> None:
         taken = _time(partial(read_report, connection, name, limit=1000))
         print(f"{name:32} {taken:7.1f} ms   {taken / yardstick:5.2f} of the count")
         if plans:
-            plan = connection.execute(text(f"EXPLAIN (ANALYZE, COSTS OFF) SELECT * FROM {name}"))
-            print("\n".join(f"    {line}" for line in plan.scalars()))
+            print(_explain(connection, name))
     taken = _time(lambda: list_claims(connection, status="potential", limit=100))
     print(f"{'list of 100 open claims':32} {taken:7.1f} ms")
+    policy = Policy("strict", (Rule("block", min_seconds=60),))
+    taken = _time(lambda: rehearse_policy(connection, policy, owner="owner 7"))
+    print(f"{'policy dry-run for an owner':32} {taken:7.1f} ms")
+
+
+def _explain(connection: Connection, name: str) -> str:
+    """The plan's nodes and the rows that each gave, without what differs from run to run."""
+    query, _ = compose_query(connection, name, limit=1000)
+    options = "ANALYZE, COSTS OFF, TIMING OFF, BUFFERS OFF, SUMMARY OFF"
+    lines = connection.execute(text(f"EXPLAIN ({options}) {query}")).scalars()
+    node = re.compile(r"^( *)(?:->  )?(.+?) \(actual rows=([\d.]+) loops=(\d+)\)")
+    shape = []
+    for found in filter(None, map(node.match, lines)):
+        depth = (len(found[1]) + 4) // 6
+        shape.append(f"    {'  ' * depth}{found[2]}: {float(found[3]) * int(found[4]):,.0f} rows")
+    return "\n".join(shape)
 
 
 def _time(work: Callable[[], object]) -> float:

@@ -80,10 +80,25 @@ def read_report(
     limit: int | None = None,
 ) -> Report:
     """The rows of a view, narrowed; a filter on a column that the view lacks is refused."""
+    statement, values = compose_query(connection, name, since, owner, asset, limit)
+    result = connection.execute(text(statement), values)
+    return Report(name, list(result.keys()), [tuple(row) for row in result])
+
+
+def compose_query(
+    connection: Connection,
+    name: str,
+    since: datetime | None = None,
+    owner: str | None = None,
+    asset: str | None = None,
+    limit: int | None = None,
+) -> tuple[str, dict[str, Any]]:
+    """The statement that reads a report, and its parameters."""
     if name not in REPORTS:
         raise NotFound(f"there is no report {name!r}; choose one of {', '.join(REPORTS)}")
     columns = set(connection.execute(text(f"SELECT * FROM {name} LIMIT 0")).keys())
-    conditions, values = [], {}
+    conditions: list[str] = []
+    values: dict[str, Any] = {}
     for column, operator, value in (
         (_WHEN.get(name, "time"), ">=", since),
         ("owner", "=", owner),
@@ -97,10 +112,7 @@ def read_report(
         values[column] = value
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     most = "" if limit is None else f"LIMIT {int(limit)}"
-    result = connection.execute(
-        text(f"SELECT * FROM {name} {where} ORDER BY {_ORDER[name]} {most}"), values
-    )
-    return Report(name, list(result.keys()), [tuple(row) for row in result])
+    return f"SELECT * FROM {name} {where} ORDER BY {_ORDER[name]} {most}", values
 
 
 def write_csv(report: Report) -> str:
