@@ -197,6 +197,33 @@ def read_video(connection: Connection, video_id: str) -> dict[str, Any]:
     return dict(row)
 
 
+def find_video(connection: Connection, name: str) -> dict[str, Any]:
+    """The row of a video that a person names: by its id, its title, or the path of its file."""
+    rows = (
+        connection.execute(
+            text("""
+            SELECT *, CASE WHEN id = :name THEN 0 WHEN title = :name THEN 1 ELSE 2 END AS by
+            FROM videos WHERE id = :name OR title = :name OR path = :path
+            ORDER BY by, created_at DESC"""),
+            {"name": name, "path": str(Path(name).absolute())},
+        )
+        .mappings()
+        .all()
+    )
+    if not rows:
+        raise NotFound(
+            f"no video has {name!r} as id, title or path; `vcl reference list` shows references, "
+            "and `vcl search` registers an upload",
+            code="not_registered",
+        )
+    best = [dict(row) for row in rows if row["by"] == rows[0]["by"]]
+    if len(best) > 1:
+        ids = ", ".join(str(row["id"]) for row in best[:5])
+        raise NotFound(f"{len(best)} videos are called {name!r}; name one by its id: {ids}")
+    del best[0]["by"]
+    return best[0]
+
+
 def read_videos(connection: Connection, video_ids: Sequence[str]) -> list[dict[str, Any]]:
     """The rows of these videos that exist, in no particular order."""
     rows = connection.execute(

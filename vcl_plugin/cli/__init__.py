@@ -23,6 +23,7 @@ from vcl_plugin.cli import (
     services,
     show,
     train,
+    why,
     worker,
 )
 from vcl_plugin.cli.output import complain
@@ -50,6 +51,7 @@ app.command()(ingest.ingest)
 app.command()(search.search)
 app.command()(search.rescan)
 app.command()(search.localize)
+app.command()(why.why)
 app.command()(show.show)
 app.command()(evaluate.evaluate)
 app.command()(train.train)
