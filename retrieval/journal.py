@@ -15,6 +15,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from celery.app.trace import LOG_RECEIVED, LOG_SUCCESS
 from celery.signals import setup_logging, task_postrun, task_prerun
 
 # Messages of the form `event key=value key=value`, which need no quoting. Printable ASCII only: an
@@ -27,8 +28,8 @@ IDS = {
     "video_id": "video",
     "reference_id": "reference",
 }
-# Celery says of every task that it came and went; our own lines say what became of it.
-QUIET = ("celery.worker.strategy", "celery.app.trace", "alembic.runtime.migration")
+# Celery says of every task that it came and that it went; our own lines say what became of it.
+CHATTER = frozenset({LOG_RECEIVED, LOG_SUCCESS})
 
 _work: dict[str, str] = {}
 
@@ -67,9 +68,13 @@ def start(loglevel: int | str | None = None, **_: Any) -> None:
     handler.setFormatter(LineFormatter())
     level = logging.INFO if loglevel is None else loglevel
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    is_debugging = logging.getLogger().level <= logging.DEBUG
-    for name in QUIET:
-        logging.getLogger(name).setLevel(logging.DEBUG if is_debugging else logging.WARNING)
+    if logging.getLogger().level > logging.DEBUG:
+        handler.addFilter(is_news)
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+
+
+def is_news(record: logging.LogRecord) -> bool:
+    return record.msg not in CHATTER
 
 
 @task_prerun.connect

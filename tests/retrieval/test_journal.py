@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from celery import Celery
+from celery.app.trace import LOG_SUCCESS
 
 from retrieval import journal
 
@@ -84,22 +85,30 @@ def test_an_id_of_somebody_elses_breaks_no_line_and_moves_no_cursor(hostile: str
         assert text.isascii()
 
 
-def test_a_worker_starts_with_the_journal_and_without_celerys_chatter() -> None:
-    root = logging.getLogger()
-    before = (root.level, root.handlers[:])
-    levels = {name: logging.getLogger(name).level for name in journal.QUIET}
+def test_a_worker_starts_with_the_journal_and_without_celerys_chatter(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    root, alembic = logging.getLogger(), logging.getLogger("alembic")
+    before = (root.level, root.handlers[:], alembic.level)
+    trace = logging.getLogger("celery.app.trace")
+    task = {"name": "retrieval.search", "id": "7", "runtime": 0.1, "return_value": None}
+
+    def say() -> str:
+        trace.info(LOG_SUCCESS, task)
+        trace.info("Task %(name)s[%(id)s] raised expected: refused", task)
+        return capsys.readouterr().err
+
     try:
         journal.start(loglevel="INFO", logfile=None)
-        [handler] = root.handlers
-        assert isinstance(handler.formatter, journal.LineFormatter)
-        assert not logging.getLogger("celery.app.trace").isEnabledFor(logging.INFO)
+        said = say()
+        assert "raised expected: refused" in said
+        assert len(said.splitlines()) == 1
         journal.start(loglevel=logging.DEBUG)
-        assert logging.getLogger("celery.app.trace").isEnabledFor(logging.INFO)
+        assert len(say().splitlines()) == 2
     finally:
         root.setLevel(before[0])
         root.handlers[:] = before[1]
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
+        alembic.setLevel(before[2])
 
 
 def test_workers_import_it_before_they_set_up_logging(celery_app: Celery) -> None:
