@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,18 @@ import pytest
 from sqlalchemy import Engine, text
 
 from retrieval import catalogue, leases, searches
+from retrieval.candidates import propose_pairs
 from retrieval.database import transaction
 from retrieval.engine import BATCH_PAIRS, LOCALIZE, RetrievalEngine
 from retrieval.errors import BadVideo, NotFound, ServiceUnavailable
+from retrieval.pooling import pool_query
 from retrieval.records import Fingerprint
 from retrieval.settings import Settings
+from retrieval.store import NO_PARTS
+from retrieval.video import read_frames
 from tests.retrieval.planted_rows import read_row
 from tests.retrieval.test_store import unit_rows
-from vcl_plugin.footage import render_reference
+from vcl_plugin.footage import render_reference, write_video
 
 
 class CoarseDescriptor:
@@ -310,3 +315,50 @@ def test_an_index_of_another_database_is_made_anew(engine: RetrievalEngine, db: 
     another = make_engine(db, engine.settings.home)
     index = another.refresh_index()
     assert sorted(index._number) == ["x", "y", "z"]
+
+
+class SharpDescriptor(CoarseDescriptor):
+    """Sees frames large enough for an inner film's edges, and describes them as coarsely."""
+
+    frame_size = (128, 128)
+
+    def embed(self, frames: np.ndarray) -> np.ndarray:
+        height, width = (side // 16 for side in frames.shape[1:3])
+        blocks = frames[:, : 16 * height, : 16 * width]
+        return super().embed(blocks.reshape(-1, 16, height, 16, width, 3).mean(axis=(2, 4)))
+
+
+def test_a_film_shown_small_in_an_upload_is_found_through_its_part(db: Engine, tmp_path: Path):
+    films = [
+        render_reference(tmp_path / f"{seed}.mp4", seed, seconds=10, fps=4, size=(128, 96))
+        for seed in (1, 2)
+    ]
+    frames = []
+    with read_frames(films[0], fps=4.0) as outer, read_frames(films[1], fps=4.0) as inner:
+        for one, other in zip(outer, inner, strict=True):
+            mixed = one.frames // 3  # a dark background and a pale film: no edge is lost
+            small = 128 + other.frames.repeat(2, axis=1)[:, ::3].repeat(2, axis=2)[:, :, ::3] // 2
+            mixed[:, 20 : 20 + small.shape[1], 30 : 30 + small.shape[2]] = small
+            frames += list(mixed)
+    write_video(tmp_path / "upload.mp4", iter(frames), fps=4, size=(128, 96))
+    engine = make_engine(db, tmp_path / "home", top_k=1)
+    engine.__dict__["descriptor"] = SharpDescriptor()
+    shown = engine.register(films[1])
+    for video_id in (shown, engine.register(films[0])):
+        engine.ingest(video_id)
+    with transaction(db) as connection:
+        catalogue.make_reference(connection, shown)
+    for number in range(30):
+        plant_reference(engine, f"r{number}", unit_rows(10, seed=number))
+    upload = engine.register(tmp_path / "upload.mp4")
+    engine.ingest(upload)
+    stored = engine.read_descriptors(upload)
+    assert len(stored.parts) >= 8
+    whole = replace(stored, parts=NO_PARTS)
+    index = engine.refresh_index()
+    best, before = (
+        propose_pairs(index, upload, pool_query(engine.pooler, each), 1)[0]
+        for each in (stored, whole)
+    )
+    assert best.reference_id == shown
+    assert best.score > before.score + 0.1
