@@ -1,9 +1,11 @@
 # `make demo` shows the product, `make test` proves it; both install what they need into .venv.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
+MINUTES ?= 10
+SEED ?= 1
 PIP := $(VENV)/bin/pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-milvus check clean
+.PHONY: demo test test-milvus soak check clean
 
 demo: $(VENV)/.runtime
 	$(VENV)/bin/vcl demo
@@ -14,6 +16,9 @@ test: $(VENV)/.developer
 # In an environment of its own: milvus-lite brings faiss-cpu, and a GPU site has faiss-gpu.
 test-milvus: $(VENV)-milvus/.ready
 	$(VENV)-milvus/bin/python -m pytest -p no:cacheprovider tests/retrieval/test_milvus.py
+
+soak: $(VENV)/.developer
+	$(VENV)/bin/python -m tests.faults.soak --minutes $(MINUTES) --seed $(SEED)
 
 check: $(VENV)/.developer
 	$(VENV)/bin/ruff format --check .

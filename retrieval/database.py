@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
@@ -33,7 +34,7 @@ def _engine_of_process(url: str, process: int) -> Engine:
         raise BadSetting(
             f"VCL_DATABASE_URL is {mask_password(url)!r}; use postgresql://user:password@host/name"
         ) from None
-    return create_engine(
+    engine = create_engine(
         # As everybody writes it, without a driver, SQLAlchemy would take one we do not ship.
         address.set(drivername="postgresql+psycopg2"),
         pool_pre_ping=True,
@@ -41,6 +42,17 @@ def _engine_of_process(url: str, process: int) -> Engine:
         max_overflow=4,
         connect_args={"application_name": "vcl", "connect_timeout": 10},
     )
+    event.listen(engine, "connect", _limit_idleness)
+    return engine
+
+
+def _limit_idleness(connection: Any, record: Any) -> None:
+    """A process that stops in a transaction, or a machine that vanishes, would hold its rows'
+    locks for as long as the server believes in the connection: for ever, or two hours.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SET idle_in_transaction_session_timeout = '5min'")
+    connection.commit()
 
 
 def connect(url: str) -> Engine:

@@ -151,9 +151,9 @@ def descendants(process: int) -> list[int]:
     return found
 
 
-def wait_until(is_so: Callable[[], Any]) -> Any:
+def wait_until(is_so: Callable[[], Any], patience: float = PATIENCE) -> Any:
     """What `is_so` gives once it is true; fails the test when that takes too long."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while not (found := is_so()):
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.02)

@@ -11,5 +11,5 @@ from tests.faults.ground import Ground, open_ground
 
 @pytest.fixture(scope="module")
 def ground() -> Iterator[Ground]:
-    with open_ground(pace=0.02, VCL_MAX_ATTEMPTS="4", VCL_TASK_SECONDS="20") as ground:
+    with open_ground(pace=0.02, VCL_MAX_ATTEMPTS="3", VCL_TASK_SECONDS="30") as ground:
         yield ground

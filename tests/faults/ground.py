@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.end_to_end.conftest import Site, descendants, open_site, wait_until
-from tests.faults.localizer import ENTRY_POINT, GATE, PACE
+from tests.faults.localizer import ENTRY_POINT, GATE, PACE, READY
 from tests.faults.work import Work
 
 ROOT = Path(__file__).parents[2]
@@ -55,6 +55,7 @@ class Ground:
 
         All is well when the pairs that were in work are finished, and another one is.
         """
+        self.wait_until_ready()
         with self.shut():
             work.send()
             held = self.wait_until_all_work(work)
@@ -64,6 +65,12 @@ class Ground:
         started = time.monotonic()
         wait_until(lambda: not held & work.unfinished() and work.left() < left - len(held))
         return time.monotonic() - started
+
+    def wait_until_ready(self) -> None:
+        """Until every process has loaded, so that none is held at the gate while others start."""
+        ready = self.gate.parent / "ready"
+        processes = CHILDREN * len(self.site.workers)
+        wait_until(lambda: sum(_is_alive(int(each.name)) for each in ready.iterdir()) >= processes)
 
     def wait_until_all_work(self, work: Work) -> set[int]:
         """Until every process has pairs in work; which they are."""
@@ -113,8 +120,7 @@ class Ground:
     @contextmanager
     def full_store(self) -> Iterator[None]:
         """No process of a worker can write a file while the block runs, as on a full disk."""
-        for worker in self.site.workers:
-            wait_until(lambda worker=worker: len(descendants(worker.pid)) > CHILDREN)
+        self.wait_until_ready()
         processes = [each for worker in self.site.workers for each in descendants(worker.pid)]
         for process in processes:
             resource.prlimit(process, resource.RLIMIT_FSIZE, (256, resource.RLIM_INFINITY))
@@ -135,6 +141,14 @@ class Ground:
     def _holder(self, work: Work) -> int:
         holders = {holder for _, holder in wait_until(work.running)}
         return int(self.random.choice(sorted(holders)).split(":")[1])
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 class Clock:
@@ -166,11 +180,12 @@ def open_ground(
         plugin.mkdir(parents=True)
         (plugin / "METADATA").write_text("Metadata-Version: 2.1\nName: marked\nVersion: 1\n")
         (plugin / "entry_points.txt").write_text(ENTRY_POINT)
-        gate = site.home / "gate"
+        (site.home / "ready").mkdir()
         site.environment |= {
             "PYTHONPATH": f"{plugin.parent}:{ROOT}",
             "VCL_LOCALIZER": "marked",
-            GATE: str(gate),
+            GATE: str(site.home / "gate"),
+            READY: str(site.home / "ready"),
             PACE: str(pace),
         }
         for _ in range(workers):

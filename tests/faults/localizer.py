@@ -19,6 +19,7 @@ from retrieval.records import Segment
 from vcl_plugin.align.network import TemporalNetwork
 
 GATE = "FAULTS_GATE"  # while a file lies there, pairs are begun and not finished
+READY = "FAULTS_READY"  # a folder in which each process that has loaded leaves its number
 PACE = "FAULTS_PACE"  # seconds that a pair takes besides its work, without using a core
 ENTRY_POINT = "[retrieval.localizers]\nmarked = tests.faults.localizer:MarkedLocalizer\n"
 
@@ -49,6 +50,7 @@ class MarkedLocalizer:
         self.method = TemporalNetwork()
         self.gate = Path(os.environ[GATE])
         self.pace = float(os.environ[PACE])
+        Path(os.environ[READY], str(os.getpid())).touch()
 
     def localize(self, query: Array, reference: Array) -> list[Segment]:
         while self.gate.exists():

@@ -18,7 +18,7 @@ from celery import Celery
 
 from retrieval.database import connect, transaction
 from retrieval.plugins import Array
-from tests.end_to_end.conftest import Site, wait_until
+from tests.end_to_end.conftest import PATIENCE, Site, wait_until
 from tests.faults.localizer import Mark, mark
 from vcl_plugin.assets import add_asset, add_reference
 
@@ -103,9 +103,9 @@ class Work:
         )
         return {row[0] for row in rows}
 
-    def wait(self) -> None:
+    def wait(self, patience: float = PATIENCE) -> None:
         """Until every search came to an end."""
-        wait_until(lambda: self._ended() == len(self.searches))
+        wait_until(lambda: self._ended() == len(self.searches), patience)
 
     def _ended(self) -> int:
         [(ended,)] = self.ask(

@@ -140,6 +140,14 @@ def test_a_connection_cut_in_the_middle_is_a_server_that_is_away(db: Engine):
         assert connection.execute(text("SELECT 1")).scalar() == 1
 
 
+def test_a_process_that_stops_in_a_transaction_does_not_hold_its_rows_for_ever(db: Engine):
+    for _ in range(2):  # on a new connection, and on one that was rolled back to the pool
+        with db.connect() as connection:
+            limit = connection.execute(text("SHOW idle_in_transaction_session_timeout")).scalar()
+            connection.rollback()
+        assert limit == "5min"
+
+
 def test_what_the_server_refuses_is_no_outage_and_leaves_nothing_behind(db: Engine):
     insert = text("INSERT INTO videos (id, title) VALUES ('a', 'a')")
 
