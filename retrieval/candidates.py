@@ -53,31 +53,29 @@ def propose_pairs(
 
 
 def count_votes(hits: Hits, pooled: Pooled) -> dict[str, float]:
-    """The score of each reference that was hit."""
+    """The score of each reference that was hit: its best vote, and of each other vector the best
+    one that agrees with it in time."""
     rows, places = np.nonzero(hits.numbers >= 0)
-    numbers = hits.numbers[rows, places]
+    if not len(rows):
+        return {}
     excess = hits.scores[rows, places] - BACKGROUND_SHARE * _background(hits)[rows]
     votes = np.maximum(excess * pooled.weights[rows], 0.0).astype(np.float64)
-    middles = hits.spans[rows, places].mean(axis=1) - pooled.spans[rows].mean(axis=1)
-    order = np.lexsort((-votes, numbers))
-    starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
+    numbers = hits.numbers[rows, places]
+    order = np.lexsort((-votes, numbers))  # reference by reference, best vote first
+    rows, places, numbers, votes = rows[order], places[order], numbers[order], votes[order]
+    is_best = np.diff(numbers, prepend=-1) > 0
+    group = np.cumsum(is_best) - 1
+    offsets = hits.spans[rows, places].mean(axis=1) - pooled.spans[rows].mean(axis=1)
+    agrees = np.flatnonzero(np.abs(offsets - offsets[is_best][group]) <= OFFSET_SECONDS)
+    # The first vote of a vector for a reference is its best one.
+    _, firsts = np.unique(group[agrees] * len(hits.numbers) + rows[agrees], return_index=True)
+    counted = agrees[firsts]
+    sums = np.bincount(group[counted], votes[counted] ** POWER)
+    scores = sums ** (1 / POWER)
     return {
-        hits.videos[int(numbers[group[0]])]: _add_up(votes[group], middles[group], rows[group])
-        for group in np.split(order, starts[1:])
-        if len(group)
+        hits.videos[number]: score
+        for number, score in zip(numbers[is_best].tolist(), scores.tolist(), strict=True)
     }
-
-
-def _add_up(
-    votes: NDArray[np.float64], offsets: NDArray[np.float32], rows: NDArray[np.intp]
-) -> float:
-    """Of votes for one reference, best first: the best, and of each other vector the best one that
-    agrees with it."""
-    agrees = np.abs(offsets - offsets[0]) <= OFFSET_SECONDS
-    agrees &= rows != rows[0]
-    _, firsts = np.unique(rows[agrees], return_index=True)
-    others = votes[agrees][firsts] ** POWER
-    return float((votes[0] ** POWER + others.sum()) ** (1 / POWER))
 
 
 def _background(hits: Hits) -> NDArray[np.float32]:
