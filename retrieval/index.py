@@ -20,29 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval import snapshots
+from retrieval.codes import Training, encode_rows
 from retrieval.errors import FingerprintMismatch
 from retrieval.plugins import Array, Pooled
-from retrieval.selftest import WANTED, SelfTest, run_self_test
-from retrieval.vectors import (
-    ROWS_A_LIST,
-    CodedVectors,
-    Codes,
-    ExactVectors,
-    Vectors,
-    best_of,
-    chunks,
-    copy_to_gpu,
-    count_lists,
-    empty_codes,
-    train_codes,
-)
+from retrieval.selftest import SelfTest, run_self_test
+from retrieval.vectors import CodedVectors, ExactVectors, Vectors, best_of, chunks, copy_to_gpu
 
 log = logging.getLogger(__name__)
 
 FAST_FROM = 100_000
 FEWEST_CODED = 64  # four-bit codes are trained on more rows than the 16 there are
-# Codes fit rows like those they were trained on; a collection so much larger has others.
-TRAIN_AGAIN = 4
 
 
 @dataclass(frozen=True)
@@ -120,6 +107,7 @@ class VideoIndex:
         self.key = key
         self.dimension = dimension
         self.snapshot: Path | None = None  # what it was loaded from
+        self._saved: dict[str, Any] = {}  # facts about that
         self.clear()
 
     def clear(self) -> None:
@@ -127,7 +115,7 @@ class VideoIndex:
         self.videos: list[str] = []
         self._number: dict[str, int] = {}  # living videos only
         self._base: Vectors = ExactVectors(self.dimension)
-        self._trained_on = 0
+        self._training = Training()
         self._delta = ExactVectors(self.dimension)
         # Video number -> its first position; the next video's first is its end.
         self._firsts: list[int] = []
@@ -212,7 +200,7 @@ class VideoIndex:
             videos = [self.videos[number] for number in numbers]
             (path / "videos.json").write_text(json.dumps(videos), encoding="utf-8")
             is_fast = len(alive) >= max(FEWEST_CODED, fast_from)
-            base, trained_on, test = (
+            base, training, test = (
                 self._write_coded(path, alive) if is_fast else self._write_flat(path, alive)
             )
             snapshots.write_facts(
@@ -226,7 +214,8 @@ class VideoIndex:
                     videos=len(videos),
                     vectors=len(alive),
                     made_at=datetime.now(UTC).isoformat(timespec="seconds"),
-                    trained_on=trained_on,
+                    trained_on=training.rows,
+                    trained_recall=training.recall,
                     probes=base.probes if isinstance(base, CodedVectors) else 0,
                     self_test=asdict(test),
                     unreadable=self.position.unreadable,
@@ -255,31 +244,23 @@ class VideoIndex:
     def facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = {"kind": self._base.kind, "delta_vectors": self._delta.count}
         facts["dead_vectors"] = self._count - self._living
-        if self.snapshot is None:
-            return facts
-        saved, sizes = snapshots.read_facts(self.snapshot), snapshots.size_of(self.snapshot)
-        # Where rows are re-ranked from; a flat index has no other vectors than those it searches.
-        rows = sizes.pop("vectors.npy", 0)
-        facts |= {
-            "snapshot": self.snapshot.name,
-            "snapshot_made_at": saved.made_at,
-            "snapshot_vectors": saved.vectors,
-            "bytes_per_window": round(sum(sizes.values()) / max(1, saved.vectors), 1),
-            "reranking_bytes_per_window": round(rows / max(1, saved.vectors), 1),
-            "self_test": saved.self_test,
-        }
+        facts |= self._saved
         if isinstance(self._base, CodedVectors):
             facts |= {"lists": self._base.lists, "probes": self._base.probes}
         return facts
 
-    def _write_flat(self, path: Path, alive: NDArray[np.int64]) -> tuple[Vectors, int, SelfTest]:
+    def _write_flat(
+        self, path: Path, alive: NDArray[np.int64]
+    ) -> tuple[Vectors, Training, SelfTest]:
         flat = ExactVectors(self.dimension)
         for rows in self._read(alive):
             flat.add(rows)
         flat.write(path / "vectors.faiss")
-        return flat, 0, run_self_test(flat)
+        return flat, Training(), run_self_test(flat)
 
-    def _write_coded(self, path: Path, alive: NDArray[np.int64]) -> tuple[Vectors, int, SelfTest]:
+    def _write_coded(
+        self, path: Path, alive: NDArray[np.int64]
+    ) -> tuple[Vectors, Training, SelfTest]:
         file = np.lib.format.open_memmap(
             path / "vectors.npy", "w+", dtype=np.float16, shape=(len(alive), self.dimension)
         )
@@ -288,20 +269,9 @@ class VideoIndex:
             file[first : first + len(rows)] = rows
             first += len(rows)
         file.flush()
-        trained = self._base.codes if isinstance(self._base, CodedVectors) else None
-        if trained is not None and len(alive) < TRAIN_AGAIN * self._trained_on:
-            coded = _encode(empty_codes(trained), file)
-            test = run_self_test(coded)
-            if test.recall_at_1 >= WANTED:
-                faiss.write_index(coded.codes, str(path / "codes.faiss"))
-                return coded, self._trained_on, test
-        rng = np.random.default_rng(0)
-        size = min(len(alive), ROWS_A_LIST * count_lists(len(alive)))
-        sample = file[np.sort(rng.choice(len(alive), size=size, replace=False))]
-        coded = _encode(train_codes(sample.astype(np.float32), len(alive)), file)
-        test = run_self_test(coded)
+        coded, training, test = encode_rows(file, self._base, self._training)
         faiss.write_index(coded.codes, str(path / "codes.faiss"))
-        return coded, len(alive), test
+        return coded, training, test
 
     @classmethod
     def _open(cls, snapshot: Path, key: str, dimension: int, device: str) -> VideoIndex:
@@ -323,12 +293,13 @@ class VideoIndex:
             raise ValueError(f"it is of {facts.key}, {facts.dimension}, {facts.videos} videos")
         if len(set(sizes)) != 1:
             raise ValueError(f"its parts do not fit: {sizes}")
+        index._saved = _describe(snapshot, facts)
         index.position = Position(facts.seq, facts.stamp, facts.unreadable)
         index.videos = videos
         index._number = {video: number for number, video in enumerate(videos)}
         index._base = copy_to_gpu(base, device)
         index._base_owner, index._base_spans = owner, spans
-        index._trained_on = facts.trained_on
+        index._training = Training(facts.trained_on, facts.trained_recall)
         index._is_dead = np.zeros(len(owner), dtype=bool)
         index._living = len(owner)
         # A snapshot keeps the order of positions, so each video's are one run.
@@ -373,7 +344,15 @@ class VideoIndex:
                 yield self._delta.read(chosen[split:] - self._base.count)
 
 
-def _encode(codes: Codes, rows: NDArray[np.float16]) -> CodedVectors:
-    for positions in chunks(len(rows)):
-        codes.add(rows[positions].astype(np.float32))
-    return CodedVectors(codes, rows, probes=max(8, codes.nlist // 32))
+def _describe(snapshot: Path, facts: snapshots.SnapshotFacts) -> dict[str, Any]:
+    sizes = snapshots.size_of(snapshot)
+    # Where rows are re-ranked from; a flat index has no other vectors than those it searches.
+    rows = sizes.pop("vectors.npy", 0)
+    return {
+        "snapshot": snapshot.name,
+        "snapshot_made_at": facts.made_at,
+        "snapshot_vectors": facts.vectors,
+        "bytes_per_window": round(sum(sizes.values()) / max(1, facts.vectors), 1),
+        "reranking_bytes_per_window": round(rows / max(1, facts.vectors), 1),
+        "self_test": facts.self_test,
+    }

@@ -36,6 +36,7 @@ class SnapshotFacts:
     vectors: int
     made_at: str
     trained_on: int  # rows there were when the codes were trained; 0 for a flat index
+    trained_recall: float  # of the self-test at that time
     probes: int
     self_test: dict[str, float]
     unreadable: dict[str, str]  # videos that are missing in it, and their files
@@ -99,8 +100,8 @@ def _make_locked(folder: Path, prefix: str) -> tuple[Path, int]:
     """A new folder that no cleaner takes away while its maker lives."""
     while True:
         path = Path(tempfile.mkdtemp(dir=folder, prefix=prefix))
-        path.chmod(0o755)
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):  # a cleaner was quicker than our lock
+            path.chmod(0o755)
             lock = os.open(path, os.O_RDONLY)
             fcntl.flock(lock, fcntl.LOCK_EX)
             if path.is_dir():

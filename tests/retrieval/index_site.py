@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Engine, event, text
 
-from retrieval import catalogue, index, replica, snapshots, store
+from retrieval import catalogue, codes, replica, snapshots, store
 from retrieval.catalogue import REFERENCES
 from retrieval.database import connect, transaction
 from retrieval.plugins import Pooled
@@ -121,8 +121,8 @@ def kill_at(instant: int) -> None:
     os.fsync = before(os.fsync)
     os.replace = before(os.replace)
     np.save = before(np.save)
-    index.train_codes = before(index.train_codes)
-    index.run_self_test = before(index.run_self_test)
+    codes.train_codes = before(codes.train_codes)
+    codes.run_self_test = before(codes.run_self_test)
     snapshots.write_facts = before(snapshots.write_facts)
     store.write_atomically = before(store.write_atomically)
 

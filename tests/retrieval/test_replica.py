@@ -81,7 +81,7 @@ def test_a_trained_snapshot_answers_like_the_log_and_keeps_its_training(
     site.refresh()
     check_answers(site, alive_at(site), ["film-0", "film-3", "film-10", "late"])
 
-    monkeypatch.setattr("retrieval.index.WANTED", 0.0)  # whatever the recall of random rows
+    monkeypatch.setattr("retrieval.codes.RECALL_LOSS", 1.0)  # whatever recall random rows have
     assert site.snapshot_if_due()
     saved = current_facts(site.folder, site.key)
     assert saved is not None
