@@ -48,6 +48,7 @@ task_routes = {
 # JSON only: a pickle from the broker would be code from the broker.
 task_serializer = "json"
 accept_content = ["json"]
+worker_consumer = "retrieval.consumer:SturdyConsumer"
 result_backend = None
 task_ignore_result = True
 

@@ -1,0 +1,42 @@
+"""The ear of a worker: what arrives is a task, or is set aside with a line in the log.
+
+In: messages from the broker. Out: tasks for the worker's processes. Named in celeryconfig.py.
+
+Celery itself refuses a message of a wrong serializer or name, but one whose parts are of wrong
+types ends the worker, and the message, not acknowledged, would end the next one, too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from celery.worker.consumer import Consumer
+
+log = logging.getLogger(__name__)
+
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError)
+SHOWN = 200
+
+
+class SturdyConsumer(Consumer):
+    """Celery's consumer, which no message ends."""
+
+    def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], None]:
+        receive = super().create_task_handler(*args, **kwargs)
+
+        def receive_or_set_aside(message: Any) -> None:
+            try:
+                receive(message)
+            except MALFORMED as error:
+                log.error(
+                    "a message is no task (%s: %s) and is set aside; its headers: %.*s",
+                    type(error).__name__,
+                    error,
+                    SHOWN,
+                    ascii(message.headers),
+                )
+                message.reject_log_error(log, self.connection_errors)
+
+        return receive_or_set_aside
