@@ -90,8 +90,12 @@ def remove_asset(connection: Connection, asset_id: int) -> list[str]:
     connection.execute(
         text("UPDATE assets SET removed_at = now() WHERE id = :asset"), {"asset": asset_id}
     )
+    # All of them locked before the first is changed, in the order in which everybody locks.
     references = connection.execute(
-        text("SELECT video_id FROM reference_videos WHERE asset_id = :asset ORDER BY video_id"),
+        text("""
+        SELECT id FROM videos
+        WHERE id IN (SELECT video_id FROM reference_videos WHERE asset_id = :asset)
+        ORDER BY id FOR UPDATE"""),
         {"asset": asset_id},
     ).scalars()
     removed = list(references)

@@ -53,8 +53,9 @@ def decide_claim(
         raise NotFound(f"there is no claim {claim_id}; `vcl claims list` shows them all")
     current = claim.status
     if status not in TRANSITIONS[current]:
-        open_ways = ", ".join(sorted(TRANSITIONS[current])) or "nothing: it is closed"
-        raise Refused(f"claim {claim_id} is {current} and cannot become {status}; only {open_ways}")
+        open_ways = ", ".join(sorted(TRANSITIONS[current]))
+        rest = f"; only {open_ways}" if open_ways else ": it is closed for good"
+        raise Refused(f"claim {claim_id} is {current} and cannot become {status}{rest}")
     if actor == ENGINE:
         raise Refused(f"{ENGINE!r} is how the history names the engine; decide in your own name")
     if claim.removed_at is not None and status in STANDING:

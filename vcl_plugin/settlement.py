@@ -56,17 +56,12 @@ def release_and_exclude(
         FROM segments WHERE claim_id = :claim"""),
         {"claim": claim_id},
     ).all()
+    uploads = _lock_uploads(connection, claim_id, [row.reference_id for row in spans])
     decide_claim(connection, claim_id, "released", actor, reason, note)
     for row in spans:
         exclude_span(connection, row.reference_id, Span(row.low, row.high), actor, note, claim_id)
-    uploads = connection.execute(
-        text("""
-        SELECT DISTINCT query_id FROM segments
-        WHERE reference_id = ANY(:references) AND claim_id IS NOT NULL ORDER BY query_id"""),
-        {"references": [row.reference_id for row in spans]},
-    ).scalars()
     siblings: list[int] = []
-    for query_id in list(uploads):
+    for query_id in uploads:
         hold_segments(connection, query_id)
         bare = connection.execute(
             text("""
@@ -85,6 +80,24 @@ def release_and_exclude(
             siblings.append(sibling.id)
         settle_claims(connection, query_id)
     return siblings
+
+
+def _lock_uploads(connection: Connection, claim_id: int, references: Sequence[str]) -> list[str]:
+    """Lock the claim's upload and all others with claims on these references; returns their ids.
+
+    Uploads before claims, as whoever settles does it: else the two would wait for each other.
+    """
+    return list(
+        connection.execute(
+            text("""
+            SELECT id FROM videos
+            WHERE id IN (SELECT query_id FROM claims WHERE id = :claim)
+               OR id IN (SELECT query_id FROM segments
+                         WHERE reference_id = ANY(:references) AND claim_id IS NOT NULL)
+            ORDER BY id FOR NO KEY UPDATE"""),
+            {"claim": claim_id, "references": list(references)},
+        ).scalars()
+    )
 
 
 def settle_again(connection: Connection, query_ids: Sequence[str]) -> list[int]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import Connection, text
@@ -191,6 +194,72 @@ def test_a_claim_follows_its_evidence_down_and_up_again_in_any_order(database: s
                 settle_claims(connection, "upload")
             outcomes.add(frozenset(each for each in _claims(connection) if each[2] != "expired"))
     assert outcomes == {frozenset({("Ana", "upload", "potential", 20.0)})}
+
+
+def test_pairs_that_finish_at_the_same_moment_leave_the_claims_of_one_after_the_other(
+    database: str,
+) -> None:
+    matches = {
+        "a": [segment(0, 10), segment(20, 40)],
+        "b": [segment(0, 10)],
+        "c": [segment(1, 10)],
+        "d": [segment(50, 58)],
+    }
+    with transaction(connect(database)) as connection:
+        for name in matches:
+            add_reference(connection, name, f"owner {name}")
+        for round in range(4):
+            add_upload(connection, f"upload {round}")
+
+    def finish(upload: str, name: str, start: threading.Barrier) -> None:
+        start.wait()
+        with transaction(connect(database)) as connection:
+            record(connection, upload, name, *matches[name])
+            settle_claims(connection, upload)
+
+    for round in range(4):
+        start = threading.Barrier(len(matches))
+        with ThreadPoolExecutor(len(matches)) as threads:
+            at_once = [threads.submit(finish, f"upload {round}", name, start) for name in matches]
+        for finished in at_once:
+            finished.result()
+    with transaction(connect(database)) as connection:
+        standing = {claim for claim in _claims(connection) if claim[2] != "expired"}
+    assert standing == {
+        claim
+        for round in range(4)
+        for claim in (
+            ("owner a", f"upload {round}", "potential", 20.0),
+            ("owner d", f"upload {round}", "potential", 8.0),
+        )
+    }
+
+
+def test_a_release_waits_for_whoever_settles_the_upload_and_holds_nothing_they_need(
+    database: str,
+) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 10))
+        settle_claims(connection, "upload")
+
+    def release() -> list[int]:
+        with transaction(connect(database)) as connection:
+            return release_and_exclude(connection, 1, "ana", "authorised", None)
+
+    with ThreadPoolExecutor(1) as thread:
+        with transaction(connect(database)) as settler:
+            settler.execute(text("SELECT 1 FROM videos WHERE id = 'upload' FOR NO KEY UPDATE"))
+            released = thread.submit(release)
+            blocked = text("""
+                SELECT count(*) FROM pg_stat_activity
+                WHERE wait_event_type = 'Lock' AND datname = current_database()""")
+            deadline = time.monotonic() + 120
+            while not settler.execute(blocked).scalar() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            settler.execute(text("SELECT 1 FROM claims WHERE id = 1 FOR UPDATE NOWAIT"))
+        assert released.result(timeout=120) == []
 
 
 def test_an_expired_claim_shows_what_it_rested_on_and_comes_back_with_its_evidence(

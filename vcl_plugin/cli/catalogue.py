@@ -89,10 +89,11 @@ def remove_asset(
         asset_id = assets.find_asset(connection, asset)
         references = assets.remove_asset(connection, asset_id)
         standing = list_standing(connection, asset_id)
+    count = len(references)
+    videos = f" with its {count} reference{'' if count == 1 else 's'}" if count else ""
     left = f"; claims that still stand: {_numbers(standing)}" if standing else ""
     print_outcome(
-        f"asset {asset_id} is removed, {len(references)} of its videos are no references any more"
-        f"{left}",
+        f"asset {asset_id} is removed{videos}{left}",
         {"asset": asset_id, "references": references, "standing_claims": standing},
         as_json,
     )
