@@ -22,11 +22,12 @@ from sqlalchemy import Engine, text
 
 from retrieval.database import check_schema, connect, current_revision, transaction
 from retrieval.descriptors import load_descriptor
-from retrieval.errors import RetrievalError
+from retrieval.errors import BadSetting, RetrievalError
 from retrieval.metrics import QUEUES
 from retrieval.plugins import load_localizer, load_pooler
 from retrieval.services import ServiceStatus, service_status
-from retrieval.settings import Settings, variable
+from retrieval.settings import Settings, mask_password, variable
+from retrieval.snapshots import saved_indexes
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_POSTGRES = 14  # the first with multiranges, which count overlapping seconds once
@@ -63,6 +64,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     if broker.running:
         engine = connect(settings.database_url or database.where) if database.running else None
         yield _check_workers(settings.broker_url or broker.where, engine)
+    yield _check_index(settings)
     yield _check_device(settings)
     weights = settings.weights or None
     yield _check_plugin("descriptor", settings.descriptor, load_descriptor)
@@ -196,6 +198,36 @@ def _list_holders(database: Engine) -> list[str]:
             return sorted({str(each).rpartition(":")[0] for each in found})
     except RetrievalError:
         return []
+
+
+def _check_index(settings: Settings) -> Finding:
+    if settings.index_url:
+        return _check_milvus(settings.index_url)
+    saved = saved_indexes(settings.index_dir)
+    if not saved:
+        return Finding("index", "none saved; a starting worker replays the log of changes")
+    return Finding("index", "; ".join(f"{each.key}, {each.videos} videos" for each in saved))
+
+
+def _check_milvus(url: str) -> Finding:
+    where = mask_password(url)
+    try:
+        from pymilvus import MilvusClient, MilvusException
+
+        from retrieval.milvus import connection_of
+    except ImportError:
+        advice = "install `.[milvus]`, or leave VCL_INDEX_URL empty"
+        return Finding("index", f"pymilvus is missing, and the index is at {where}", advice)
+    try:
+        client = MilvusClient(**connection_of(url), timeout=PATIENCE)
+        version = client.get_server_version()
+        client.close()
+    except BadSetting as error:
+        return _ill("index", error)
+    except MilvusException as error:
+        found = f"Milvus at {where} does not answer ({error.message})"
+        return Finding("index", found, "start it, or correct VCL_INDEX_URL")
+    return Finding("index", f"Milvus {version}, {where}")
 
 
 def _check_device(settings: Settings) -> Finding:

@@ -6,12 +6,12 @@ Called by `vcl metrics`. No process counts for itself, so none that dies takes a
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -21,10 +21,12 @@ from prometheus_client.registry import Collector
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from retrieval import catalogue
 from retrieval.database import check_schema, connect, transaction
 from retrieval.errors import RetrievalError
 from retrieval.services import service_status
 from retrieval.settings import Settings
+from retrieval.snapshots import saved_indexes
 
 log = logging.getLogger(__name__)
 
@@ -188,23 +190,14 @@ def _measure_index(connection: Connection, folder: Path) -> Iterator[Metric]:
     behind = GaugeMetricFamily(
         "vcl_index_changes_behind", "changes of the log since it was saved", labels=["index"]
     )
-    for pointer in sorted(folder.glob("*.current.json")):
-        key = pointer.name.removesuffix(".current.json")
-        try:
-            saved_at = pointer.stat().st_mtime
-            name = str(json.loads(pointer.read_text(encoding="utf-8"))["snapshot"])
-            seq = int(name.removeprefix(f"{key}-").partition("-")[0])
-            collection, fingerprint, _ = key.split(".", 2)
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # being replaced, or no index of ours
-        changes = connection.execute(
-            text("""
-            SELECT count(*) FROM index_changes
-            WHERE collection = :collection AND fingerprint = :fingerprint AND seq > :seq"""),
-            {"collection": collection, "fingerprint": fingerprint, "seq": seq},
-        ).scalar_one()
-        age.add_metric([key], max(0.0, time.time() - saved_at))
-        behind.add_metric([key], changes)
+    for facts in saved_indexes(folder):
+        collection, fingerprint, _ = facts.key.split(".", 2)
+        changes = catalogue.count_changes(
+            connection, collection, fingerprint, facts.seq, facts.stamp
+        )
+        made_at = datetime.fromisoformat(facts.made_at)
+        age.add_metric([facts.key], max(0.0, (datetime.now(UTC) - made_at).total_seconds()))
+        behind.add_metric([facts.key], changes)
     yield age
     yield behind
 

@@ -65,6 +65,13 @@ def current_facts(folder: Path, key: str) -> SnapshotFacts | None:
         return None
 
 
+def saved_indexes(folder: Path) -> list[SnapshotFacts]:
+    """Facts of every index that has a current snapshot, by key."""
+    keys = sorted(each.name.removesuffix(f".{CURRENT}") for each in folder.glob(f"*.{CURRENT}"))
+    found = (current_facts(folder, key) for key in keys)
+    return [facts for facts in found if facts is not None]
+
+
 def write_facts(snapshot: Path, facts: SnapshotFacts) -> None:
     (snapshot / FACTS).write_text(json.dumps(asdict(facts)), encoding="utf-8")
 

@@ -86,6 +86,7 @@ def test_a_schema_behind_names_the_command(site: dict[str, Any], database: str) 
     [
         ("localizer", "magic", "localizer", "installed:"),
         ("weights", "/gone.safetensors", "localizer", "see `vcl config`"),
+        ("index_url", "milvus://ana:s3cret@127.0.0.1:1", "index", "VCL_INDEX_URL"),
         ("device", "cuda:7", "device", "set VCL_DEVICE to auto"),
         ("media_roots", "/gone/folder", "media roots", "correct VCL_MEDIA_ROOTS"),
         ("home", "/dev/null/home", "home", "set VCL_HOME to another folder"),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from celery import Celery
 from prometheus_client import CollectorRegistry, generate_latest
 from sqlalchemy import text
 
+from retrieval import catalogue, snapshots
 from retrieval.database import connect, migrate, transaction
 from retrieval.metrics import MEASURES, QUEUES, SiteCollector
 from retrieval.services import Endpoints
@@ -111,14 +112,10 @@ def test_the_queues_are_celerys_and_their_messages_are_counted(
     assert scrape(site)["vcl_queue_messages", (("queue", "search"),)] == before + 3
 
 
-def test_an_index_is_as_old_as_its_pointer_and_behind_by_what_the_log_holds_since(
+def test_an_index_is_as_old_as_its_snapshot_and_behind_by_what_the_log_holds_since(
     site: Settings,
 ) -> None:
     key = "references.lite0-abc.mean-8-4"
-    site.index_dir.mkdir(parents=True)
-    pointer = site.index_dir / f"{key}.current.json"
-    pointer.write_text(json.dumps({"snapshot": f"{key}-000000000002-x1y2z3"}))
-    (site.index_dir / "broken.current.json").write_text("no json")
     with transaction(connect(site.database_url)) as connection:
         for collection in ("references", "references", "uploads", "references", "references"):
             connection.execute(
@@ -127,9 +124,20 @@ def test_an_index_is_as_old_as_its_pointer_and_behind_by_what_the_log_holds_sinc
                 VALUES ('v', 'lite0-abc', :collection, 'add')"""),
                 {"collection": collection},
             )
+        log = catalogue.read_changes(connection, "references", "lite0-abc", since=0)
+    made_at = datetime.now(UTC) - timedelta(hours=1)
+    with snapshots.new_snapshot(site.index_dir, key, log[1].seq) as folder:
+        facts = {
+            **{"key": key, "dimension": 256, "seq": log[1].seq, "stamp": log[1].stamp},
+            **{"kind": "exact", "videos": 2, "vectors": 9, "made_at": made_at.isoformat()},
+            **{"trained_on": 0, "trained_recall": 0.0, "probes": 0},
+            **{"self_test": {}, "unreadable": {}},
+        }
+        snapshots.write_facts(folder, snapshots.SnapshotFacts(**facts))
+    (site.index_dir / "broken.current.json").write_text("no json")
     found = scrape(site)
     assert found["vcl_index_changes_behind", (("index", key),)] == 2
-    assert 0 <= found["vcl_index_age_seconds", (("index", key),)] < 300
+    assert 3600 <= found["vcl_index_age_seconds", (("index", key),)] < 3900
 
 
 def test_a_part_that_is_down_is_told_and_the_rest_still_measured(
