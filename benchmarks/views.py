@@ -37,7 +37,7 @@ from vcl_plugin.evaluation.sources import (
 )
 
 COPIED, UPLOAD, REFERENCE = 15, 40, 60  # seconds
-METHODS = ("tn", "transvcl-finished")
+METHODS = ("tn", "transvcl")
 LAYOUTS = ("inset", "beside", "above")
 Frames = np.ndarray
 

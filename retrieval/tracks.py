@@ -28,6 +28,7 @@ MAX_MISSED = 2  # looks in a row at which a dark scene may hide the frame
 SAME_BOX = 0.8  # intersection over union
 MAX_TRACKS = 3  # at a time
 BOXES_A_LOOK = 6
+CLEAREST = 2  # so many boxes of a look may take the place of one that is less clear
 EMBED_AT_ONCE = 16
 
 # How much better than the whole frames a part must match, over how many seconds. Unrelated parts
@@ -36,13 +37,14 @@ MARGIN = 0.1
 RUN_SECONDS = 5
 
 
-@dataclass
+@dataclass(eq=False)
 class Track:
     """One box, followed; crops wait here until it is clear that the box stands still."""
 
     box: Box
     first: int
     seen: int  # the last frame in which it was found
+    rank: int  # among all boxes of that look, the clearest first
     looks: int = 1
     missed: int = 0
     waiting: list[tuple[int, NDArray[np.uint8]]] = field(default_factory=list)
@@ -90,21 +92,29 @@ class PartTracker:
         )
 
     def _look(self, frame: NDArray[np.uint8]) -> None:
-        boxes = propose_parts(frame)[:BOXES_A_LOOK]
+        boxes = propose_parts(frame)[:BOXES_A_LOOK]  # the clearest cut first
+        ranks = dict(zip(boxes, range(len(boxes)), strict=True))
         for track in self.open:
-            found = [box for box in boxes if box_overlap(box, track.box) >= SAME_BOX]
+            found = [box for box in ranks if box_overlap(box, track.box) >= SAME_BOX]
             if found:
                 track.seen, track.looks, track.missed = self.count, track.looks + 1, 0
-                boxes = [box for box in boxes if box not in found]
+                track.rank = min(ranks.pop(box) for box in found)
             else:
-                track.missed += 1
+                track.missed, track.rank = track.missed + 1, len(boxes)
         kept = [t for t in self.open if t.missed <= (MAX_MISSED if t.stands else 0)]
+        fresh = [Track(box, self.count, self.count, rank) for box, rank in ranks.items()]
+        for track in fresh:
+            if len(kept) < MAX_TRACKS:
+                kept.append(track)
+                continue
+            weakest = max(kept, key=lambda each: each.rank)
+            # A shelf behind the speaker must not keep out the film that is then shown beside him.
+            if track.rank < CLEAREST <= weakest.rank - 1:
+                kept[kept.index(weakest)] = track
         gone = [track for track in self.open if track not in kept and track.stands]
         self._embed(1, gone)
         self.closed += gone
         self.open = kept
-        for box in boxes[: MAX_TRACKS - len(kept)]:
-            self.open.append(Track(box, self.count, self.count))
 
     def _embed(self, at_least: int, tracks: Sequence[Track] | None = None) -> None:
         """Describe the crops of standing tracks, up to where each was last seen."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from retrieval import tracks
 from retrieval.records import Segment, Span
 from retrieval.store import NO_PARTS, Parts, StoredDescriptors
 from retrieval.tracks import PartTracker, choose_views, localize_views, split_tracks
@@ -60,12 +61,12 @@ def watch(frames: np.ndarray, batch: int = 4) -> tuple[Parts, int]:
 def test_a_film_inside_a_frame_is_one_track_however_the_frames_come(batch: int):
     frames, inner = framed(20)
     parts, _ = watch(frames, batch)
-    tracks = split_tracks(parts)
+    found = split_tracks(parts)
     alike = [
         (CoarseDescriptor().embed(resized(inner))[t.frames] * t.vectors).sum(axis=1).min()
-        for t in tracks
+        for t in found
     ]
-    best = tracks[int(np.argmax(alike))]
+    best = found[int(np.argmax(alike))]
     assert max(alike) > 0.95
     assert best.frames.tolist() == list(range(best.frames[0], best.frames[0] + len(best)))
     assert len(best) >= 18
@@ -93,20 +94,36 @@ def test_an_edge_that_is_gone_at_the_next_look_is_not_described():
 def test_a_frame_hidden_for_a_moment_is_still_the_same_one():
     frames, _ = framed(24)
     frames[10:12] = smooth_frames(2, seed=9)
-    tracks = split_tracks(watch(frames)[0])
-    assert max(len(track) for track in tracks) >= 22
+    found = split_tracks(watch(frames)[0])
+    assert max(len(track) for track in found) >= 22
 
 
 def test_two_halves_of_a_screen_are_tracks_of_their_own():
     frames = smooth_frames(12, seed=3)
     frames[:, :, 64:] = smooth_frames(12, seed=4, low=170, high=250)[:, :, 64:]
-    tracks = split_tracks(watch(frames)[0])
-    assert len(tracks) >= 2
-    assert parts_of(tracks, 0) != parts_of(tracks, 1)
+    found = split_tracks(watch(frames)[0])
+    assert len(found) >= 2
+    assert parts_of(found, 0) != parts_of(found, 1)
 
 
-def parts_of(tracks: Sequence[Parts], number: int) -> list[float]:
-    return [round(float(each), 3) for each in tracks[number].vectors[0]]
+def test_a_clear_frame_takes_the_place_of_the_least_clear_edge(monkeypatch: pytest.MonkeyPatch):
+    shelves = [(0.0, 0.0, 0.3, 0.3), (0.3, 0.3, 0.6, 0.6), (0.7, 0.0, 1.0, 0.3)]
+    inset = (0.1, 0.6, 0.5, 1.0)
+    looks = [shelves] * 4 + [[inset, *shelves]] * 4
+    monkeypatch.setattr(tracks, "propose_parts", lambda frame: looks[frame[0, 0, 0] // 2])
+    descriptor = CountingDescriptor()
+    tracker = PartTracker(descriptor)
+    numbers = np.arange(16, dtype=np.uint8)[:, None, None, None]
+    tracker.watch(np.broadcast_to(numbers, (16, 32, 32, 3)))
+    boxes = [track.box for track in tracker.open]
+    assert inset in boxes
+    assert shelves[2] not in boxes
+    lengths = {len(each) for each in split_tracks(tracker.finish())}
+    assert lengths == {15, 8, 7}, "what gave way keeps the seconds it was followed for"
+
+
+def parts_of(found: Sequence[Parts], number: int) -> list[float]:
+    return [round(float(each), 3) for each in found[number].vectors[0]]
 
 
 def stored(whole: np.ndarray, parts: Parts = NO_PARTS) -> StoredDescriptors:
