@@ -30,7 +30,7 @@ from retrieval.settings import mask_password
 def _engine_of_process(url: str, process: int) -> Engine:
     try:
         address = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise BadSetting(
             f"VCL_DATABASE_URL is {mask_password(url)!r}; use postgresql://user:password@host/name"
         ) from None

@@ -17,6 +17,16 @@ from typing import Any
 
 from retrieval.errors import BadSetting
 
+_ADDRESSES = {
+    "database_url": (r"postgres(ql)?(\+\w+)?://", "postgresql://user:password@host/name"),
+    "broker_url": (r"(rediss?|redis\+socket|sentinel)://", "redis://:password@host:6379/0"),
+}
+# Parts of an address that may be shown; of any other, only the name is.
+_HARMLESS = (
+    "host|hostaddr|port|user|dbname|db|sslmode|sslrootcert|connect_timeout|application_name|"
+    "target_session_attrs|virtual_host|ssl_cert_reqs"
+)
+
 
 def _setting(
     default: Any, meaning: str, low: float | None = None, high: float | None = None
@@ -73,6 +83,11 @@ class Settings:
         object.__setattr__(self, "home", Path(self.home).expanduser().absolute())
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
             raise BadSetting(f"VCL_DEVICE is {self.device!r}; use auto, cpu, cuda or cuda:N")
+        for name, (pattern, example) in _ADDRESSES.items():
+            url = getattr(self, name)
+            if url and not re.match(pattern, url):
+                # Without its value: what cannot be taken apart may be a password as a whole.
+                raise BadSetting(f"{variable(name)} is no address that we know; use {example}")
         for root in self.roots:
             if not root.is_absolute():
                 raise BadSetting(
@@ -150,7 +165,7 @@ def mask_password(url: str) -> str:
     """
     # By pattern, not by parsing: what a parser refuses would be shown with its password.
     masked = re.sub(r"(://[^:@/?#]*):.*@", r"\1:***@", url)
-    return re.sub(r"([?&](?:password|sslpassword)=)[^&]*", r"\1***", masked)
+    return re.sub(rf"([?&](?!(?:{_HARMLESS})=)[^=&]*=)[^&]*", r"\1***", masked)
 
 
 def _parse(key: str, text: str, default: Any) -> Any:

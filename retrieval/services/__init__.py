@@ -256,6 +256,8 @@ def _ask_database(url: str) -> str:
         connection = psycopg2.connect(_libpq_url(url, with_password=True), connect_timeout=5)
     except psycopg2.OperationalError as error:
         raise ServiceUnavailable(" ".join(str(error).split())) from error
+    except psycopg2.ProgrammingError:  # its text may quote the password
+        raise _bad_database_url(url) from None
     version: str = connection.get_parameter_status("server_version")
     connection.close()
     return f"PostgreSQL {version}"
@@ -263,7 +265,13 @@ def _ask_database(url: str) -> str:
 
 def _ask_broker(url: str) -> str:
     """The server's name and version, asked the way Celery will connect to it."""
-    with kombu.Connection(url, transport_options={"socket_connect_timeout": 5}) as connection:
+    try:
+        broker = kombu.Connection(url, transport_options={"socket_connect_timeout": 5})
+    except ValueError as error:
+        raise BadSetting(
+            f"VCL_BROKER_URL is {mask_password(url)!r} ({error}); use redis://:password@host:6379/0"
+        ) from None
+    with broker as connection:
         transport = connection.transport
         try:
             # Through the transport, since the connection itself tries twice with a pause of 2 s.
@@ -280,10 +288,14 @@ def _ask_broker(url: str) -> str:
 def _libpq_url(url: str, *, with_password: bool) -> str:
     try:
         parts = make_url(url).set(drivername="postgresql")
-    except ArgumentError:
-        raise BadSetting(
-            f"VCL_DATABASE_URL is {mask_password(url)!r}; use postgresql://user:password@host/name"
-        ) from None
+    except (ArgumentError, ValueError):
+        raise _bad_database_url(url) from None
     if not with_password:
         parts = parts._replace(password=None)
     return parts.render_as_string(hide_password=False)
+
+
+def _bad_database_url(url: str) -> BadSetting:
+    return BadSetting(
+        f"VCL_DATABASE_URL is {mask_password(url)!r}; use postgresql://user:password@host/name"
+    )

@@ -72,6 +72,7 @@ def test_every_setting_is_described_with_its_meaning_and_source(monkeypatch: pyt
         "postgresql://ana:s3cret#hash@db/vcl",
         "postgresql://ana:s3cret[brackets@db/vcl",
         "postgresql://db/vcl?user=ana&password=s3cret",
+        "postgresql://db/vcl?user=ana&some option=s3cret&host=/run",
     ],
 )
 def test_a_password_is_never_shown(url: str):
@@ -87,3 +88,19 @@ def test_a_url_without_a_password_is_shown_as_it_is():
 def test_passwords_are_masked_in_the_description(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("VCL_DATABASE_URL", "postgresql://ana:s3cret@db/vcl")
     assert not any("s3cret" in row["value"] for row in describe_settings(load_settings()))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("VCL_DATABASE_URL", "ana:s3cret@db/vcl"),
+        ("VCL_DATABASE_URL", "host=db password=s3cret"),
+        ("VCL_DATABASE_URL", "mysql://ana:s3cret@db/vcl"),
+        ("VCL_BROKER_URL", "s3cret"),
+        ("VCL_BROKER_URL", "amqp://a:s3cret@host//"),
+    ],
+)
+def test_an_address_we_cannot_use_is_refused_without_being_shown(name: str, value: str):
+    with pytest.raises(BadSetting, match=name) as caught:
+        load_settings({name: value})
+    assert "s3cret" not in str(caught.value)
