@@ -10,13 +10,14 @@ import csv
 import io
 import json
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, select_autoescape
+from markupsafe import Markup
 from sqlalchemy import Connection, text
 
 from retrieval.errors import NotFound, Refused
@@ -148,6 +149,12 @@ def write_html(report: Report) -> str:
             meaning=REPORTS[report.name],
             columns=[column.replace("_", " ") for column in report.columns],
             rows=[[shown(value) for value in row] for row in report.rows],
+            classes=[
+                Markup(' class="number"' if is_numeric(column) else "")
+                for column in zip(*report.rows, strict=True)
+            ]
+            or [""] * len(report.columns),
+            written_at=shown(datetime.now(UTC)),
         )
     )
 
@@ -158,6 +165,14 @@ def templates() -> Environment:
         autoescape=select_autoescape(),
         trim_blocks=True,
         lstrip_blocks=True,
+    )
+
+
+def is_numeric(column: Iterable[Any]) -> bool:
+    """Whether a column holds numbers, so that they should stand under one another."""
+    values = [value for value in column if value is not None]
+    return bool(values) and all(
+        isinstance(value, int | float | Decimal) and not isinstance(value, bool) for value in values
     )
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.console import Console
@@ -18,7 +17,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from retrieval.errors import RetrievalError
-from vcl_plugin.reports import plain, shown, visible
+from vcl_plugin.reports import is_numeric, plain, shown, visible
 
 
 class _Console(Console):
@@ -72,15 +71,11 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: st
 def make_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
     for number, column in enumerate(columns):
-        values = [row[number] for row in rows if row[number] is not None]
-        is_numeric = bool(values) and all(
-            isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-            for value in values
+        justify: Literal["left", "right"] = (
+            "right" if is_numeric(row[number] for row in rows) else "left"
         )
         # Folded, never cut: an id that ends in dots cannot be typed into the next command.
-        table.add_column(
-            column.replace("_", " "), justify="right" if is_numeric else "left", overflow="fold"
-        )
+        table.add_column(column.replace("_", " "), justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*[escape(shown(value)) for value in row])
     return table
