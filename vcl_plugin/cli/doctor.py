@@ -19,16 +19,14 @@ from vcl_plugin.cli.services import AsJson
 def doctor(as_json: AsJson = False) -> None:
     """Check Python, services, schema, workers, weights, device and disk; say what to do."""
     findings = []
-    with stderr.status("looking") as status:
-        for finding in examine(load_settings()):
-            findings.append(finding)
-            status.update(f"looked at {finding.part}")
-            if as_json:
-                continue
-            mark = "[green]✓[/]" if finding.is_well else "[bold red]✗[/]"
-            stdout.print(f"{mark} {finding.part:12} {escape(finding.found)}", soft_wrap=True)
-            if not finding.is_well:
-                stdout.print(f"  {'':12} → {escape(finding.advice)}", soft_wrap=True)
+    for finding in examine(load_settings()):  # line by line: some parts take seconds
+        findings.append(finding)
+        if as_json:
+            continue
+        mark = "[green]✓[/]" if finding.is_well else "[bold red]✗[/]"
+        stdout.print(f"{mark} {finding.part:12} {escape(finding.found)}", soft_wrap=True)
+        if not finding.is_well:
+            stdout.print(f"  {'':12} → {escape(finding.advice)}", soft_wrap=True)
     ill = [finding for finding in findings if not finding.is_well]
     if as_json:
         print_json([{**dataclasses.asdict(each), "is_well": each.is_well} for each in findings])

@@ -120,7 +120,8 @@ def _watch(settings: Settings, interval: float, as_json: bool) -> None:
             while True:
                 print(json.dumps(_read_state(settings), default=plain), flush=True)
                 time.sleep(interval)
-        with Live(_draw(_read_state(settings)), console=stdout, auto_refresh=False) as live:
+        first = _draw(_read_state(settings), with_problem=True)
+        with Live(first, console=stdout, auto_refresh=False) as live:
             while True:
                 time.sleep(interval)
                 live.update(_draw(_read_state(settings), with_problem=True), refresh=True)
