@@ -53,7 +53,8 @@ class Ground:
     def strike(self, work: Work, *faults: str) -> float:
         """Make the faults while pairs are in work; the seconds until all is well again.
 
-        All is well when the pairs that were in work are finished, and another one is.
+        All is well when no pair is in the hands that had it any more, for it is finished or free,
+        and one that waited was finished. What a free pair then waits is the queue's doing.
         """
         self.wait_until_ready()
         with self.shut():
@@ -61,9 +62,10 @@ class Ground:
             held = self.wait_until_all_work(work)
             for fault in faults:
                 self.faults[fault](work)
-            left = work.left()
+            waiting = work.unfinished() - {pair for pair, _ in held}
         started = time.monotonic()
-        wait_until(lambda: not held & work.unfinished() and work.left() < left - len(held))
+        wait_until(lambda: not held & set(work.running()))
+        wait_until(lambda: not waiting or waiting - work.unfinished())
         return time.monotonic() - started
 
     def wait_until_ready(self) -> None:
@@ -72,28 +74,26 @@ class Ground:
         processes = CHILDREN * len(self.site.workers)
         wait_until(lambda: sum(_is_alive(int(each.name)) for each in ready.iterdir()) >= processes)
 
-    def wait_until_all_work(self, work: Work) -> set[int]:
-        """Until every process has pairs in work; which they are."""
+    def wait_until_all_work(self, work: Work) -> set[tuple[int, str]]:
+        """Until every process has pairs in work; the pairs, each with its holder."""
         processes = CHILDREN * len(self.site.workers)
         wait_until(lambda: len({holder for _, holder in work.running()}) == processes)
-        return {pair for pair, _ in work.running()}
+        return set(work.running())
 
     def kill_child(self, work: Work) -> None:
         """A process in the middle of a pair, as the kernel does when memory runs out."""
-        os.kill(self._holder(work), signal.SIGKILL)
+        _signal(self._holder(work), signal.SIGKILL)
 
     def kill_worker(self, work: Work) -> None:
         """Celery's own process; its parent is there to start it anew."""
         worker = self.random.choice(self.site.workers)
-        wait_until(lambda: descendants(worker.pid))
-        os.kill(descendants(worker.pid)[0], signal.SIGKILL)
+        _signal(wait_until(lambda: descendants(worker.pid))[0], signal.SIGKILL)
 
     def kill_all_of_a_worker(self, work: Work) -> None:
         """As when its machine dies; another is started in its place."""
         worker = self.random.choice(self.site.workers)
         for process in (worker.pid, *descendants(worker.pid)):
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+            _signal(process, signal.SIGKILL)
         worker.wait()
         self.site.workers.remove(worker)
         self.site.start_worker()
@@ -110,12 +110,12 @@ class Ground:
         """The workers' parents have to notice and start it again."""
         [(folder,)] = work.ask("SHOW data_directory")
         first_line = (Path(folder) / "postmaster.pid").read_text().splitlines()[0]
-        os.kill(int(first_line), signal.SIGKILL)
+        _signal(int(first_line), signal.SIGKILL)
 
     def stop_child(self, work: Work) -> None:
         """A process that hangs as a whole: not even its heartbeat goes on."""
         self.stopped.append(self._holder(work))
-        os.kill(self.stopped[-1], signal.SIGSTOP)
+        _signal(self.stopped[-1], signal.SIGSTOP)
 
     @contextmanager
     def full_store(self) -> Iterator[None]:
@@ -134,13 +134,18 @@ class Ground:
     def wake_stopped(self) -> None:
         """They go on where they stood, with results that nobody waits for any more."""
         for process in self.stopped:
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGCONT)
+            _signal(process, signal.SIGCONT)
         self.stopped.clear()
 
     def _holder(self, work: Work) -> int:
         holders = {holder for _, holder in wait_until(work.running)}
         return int(self.random.choice(sorted(holders)).split(":")[1])
+
+
+def _signal(process: int, number: signal.Signals) -> None:
+    """What an earlier fault has ended meanwhile cannot be hurt again."""
+    with suppress(ProcessLookupError):
+        os.kill(process, number)
 
 
 def _is_alive(process: int) -> bool:
