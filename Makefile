@@ -5,7 +5,7 @@ MINUTES ?= 10
 SEED ?= 1
 PIP := $(VENV)/bin/pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-milvus soak check clean
+.PHONY: demo test test-milvus soak fuzz check clean
 
 demo: $(VENV)/.runtime
 	$(VENV)/bin/vcl demo
@@ -19,6 +19,9 @@ test-milvus: $(VENV)-milvus/.ready
 
 soak: $(VENV)/.developer
 	$(VENV)/bin/python -m tests.faults.soak --minutes $(MINUTES) --seed $(SEED)
+
+fuzz: $(VENV)/.developer
+	$(VENV)/bin/python -m tests.fuzz.run --minutes 5 --seed $(SEED)
 
 check: $(VENV)/.developer
 	$(VENV)/bin/ruff format --check .

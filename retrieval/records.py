@@ -12,6 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 
+def _is_finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # a whole number beyond every float
+        return False
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Span:
     """Seconds `[start, end)` of one video.
@@ -24,7 +31,7 @@ class Span:
     end: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.start) and math.isfinite(self.end)):
+        if not (_is_finite(self.start) and _is_finite(self.end)):
             raise ValueError(f"span [{self.start}, {self.end}) is not finite")
         if self.start < 0:
             raise ValueError(f"span starts at {self.start}, before the video does")
@@ -62,7 +69,7 @@ class Segment:
     def __post_init__(self) -> None:
         if not 0.0 <= self.score <= 1.0:
             raise ValueError(f"segment score {self.score} is not within 0 and 1")
-        if not (math.isfinite(self.speed) and self.speed > 0):
+        if not (_is_finite(self.speed) and self.speed > 0):
             raise ValueError(f"segment speed {self.speed} is not a positive number")
 
     @property
@@ -98,7 +105,7 @@ class Fingerprint:
             raise ValueError(f"fingerprint name {self.name!r} must be letters, digits, - or _")
         if self.dimension < 1:
             raise ValueError(f"fingerprint dimension {self.dimension} is not positive")
-        if not self.fps > 0:
+        if not (_is_finite(self.fps) and self.fps > 0):
             raise ValueError(f"fingerprint fps {self.fps} is not positive")
 
     @property

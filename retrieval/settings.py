@@ -164,7 +164,7 @@ def mask_password(url: str) -> str:
     'postgresql://ana:***@db/vcl'
     """
     # By pattern, not by parsing: what a parser refuses would be shown with its password.
-    masked = re.sub(r"(://[^:@/?#]*):.*@", r"\1:***@", url)
+    masked = re.sub(r"(?s)(://[^:@/?#]*):.*@", r"\1:***@", url)
     return re.sub(rf"([?&](?!(?:{_HARMLESS})=)[^=&]*=)[^&]*", r"\1***", masked)
 
 

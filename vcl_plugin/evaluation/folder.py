@@ -16,8 +16,9 @@ import csv
 import hashlib
 import json
 import math
+import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -80,7 +81,8 @@ class Folder:
                     f"it as {exact_key(query, reference)} to say which one is meant"
                 )
             topic = topics.get(exact_key(query, reference), topics.get(key, topics.get(query, "")))
-            kind = details.get(key, {}).get("kind", "")
+            detail = details.get(key, {})
+            kind = detail.get("kind", "") if isinstance(detail, dict) else ""
             truth = _as_truth(key, boxes)
             pairs.append(LabelledPair(query, reference, truth, str(topic), str(kind)))
         return pairs
@@ -95,7 +97,7 @@ class Folder:
         is_plain_possible = "/" not in video_id and "\0" not in video_id
         if is_plain_possible and unquote(video_id) == video_id and len(video_id) < LONGEST_NAME:
             plain = self.path / "features" / f"{video_id}.npy"
-            if not escaped.exists() and plain.exists():
+            if not escaped.exists() and os.path.exists(plain):  # False for a name beyond measure
                 return plain
         return escaped
 
@@ -105,7 +107,7 @@ class Folder:
             raise NotFound(f"{path} is missing, the descriptors of {video_id!r}")
         try:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, OSError, EOFError) as reason:
+        except Exception as reason:  # any bytes may stand there, and numpy says anything to them
             raise BadFolder(f"{path} is no array file ({reason}); write it again") from None
         return as_descriptors(array, str(path))
 
@@ -169,21 +171,25 @@ def exact_key(query_id: str, reference_id: str) -> str:
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
     """The pairs of a CSV file with the columns query_id and reference_id, repetitions dropped."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        columns = reader.fieldnames or []
-        missing = {"query_id", "reference_id"} - set(columns)
-        if missing:
-            raise BadFolder(
-                f"{path} has the columns {', '.join(columns) or 'none'}; its first line must name "
-                f"query_id and reference_id"
-            )
-        pairs = []
-        for row in reader:
-            if row["query_id"] is None or row["reference_id"] is None:
-                raise BadFolder(f"{path}, line {reader.line_num}: a pair needs two ids")
-            pairs.append((row["query_id"], row["reference_id"]))
-    return list(dict.fromkeys(pairs))
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            return list(dict.fromkeys(_parse_pairs(path, csv.DictReader(file))))
+    except (csv.Error, UnicodeDecodeError) as reason:
+        raise BadFolder(f"{path} is no CSV in UTF-8 ({reason}); write it again") from None
+
+
+def _parse_pairs(path: Path, reader: csv.DictReader[str]) -> Iterator[tuple[str, str]]:
+    columns = reader.fieldnames or []
+    missing = {"query_id", "reference_id"} - set(columns)
+    if missing:
+        raise BadFolder(
+            f"{path} has the columns {', '.join(columns) or 'none'}; its first line must name "
+            f"query_id and reference_id"
+        )
+    for row in reader:
+        if row["query_id"] is None or row["reference_id"] is None:
+            raise BadFolder(f"{path}, line {reader.line_num}: a pair needs two ids")
+        yield row["query_id"], row["reference_id"]
 
 
 def _read_json(path: Path, needed: bool) -> dict[str, Any]:
@@ -193,19 +199,21 @@ def _read_json(path: Path, needed: bool) -> dict[str, Any]:
         return {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as reason:
+    except (ValueError, RecursionError) as reason:
         raise BadFolder(f"{path} is no JSON ({reason})") from None
     if not isinstance(content, dict):
         raise BadFolder(f"{path} holds a {type(content).__name__}; it must be one JSON object")
     return content
 
 
-def _as_truth(key: str, boxes: Iterable[Any]) -> tuple[tuple[float, float, float, float], ...]:
+def _as_truth(key: str, boxes: Any) -> tuple[tuple[float, float, float, float], ...]:
+    if not isinstance(boxes, list):
+        raise BadFolder(f"label {key!r} is {boxes!r:.100}; it must be a list of boxes")
     truth = []
     for box in boxes:
         try:
             q_start, r_start, q_end, r_end = (float(each) for each in box)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise BadFolder(
                 f"label {key!r} holds {box!r}; a box is [q_start, r_start, q_end, r_end]"
             ) from None

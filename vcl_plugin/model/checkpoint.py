@@ -10,11 +10,12 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -23,6 +24,7 @@ from vcl_plugin.model.config import PAPER, TransVCLConfig
 from vcl_plugin.model.transvcl import TransVCL
 
 FORMAT = "transvcl-1"
+LARGEST = 100  # times the release's own number
 
 
 def load_transvcl(path: str | Path) -> TransVCL:
@@ -110,7 +112,7 @@ def _read_ours(path: Path) -> tuple[TransVCLConfig, dict[str, Tensor], dict[str,
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             entries = _widened({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-    except (SafetensorError, OSError) as reason:
+    except Exception as reason:  # garbage raises whatever the reader stumbles over
         raise MissingWeights(
             f"{path} is no readable safetensors file ({reason}); copy it again"
         ) from None
@@ -121,17 +123,36 @@ def _read_ours(path: Path) -> tuple[TransVCLConfig, dict[str, Tensor], dict[str,
         )
     try:
         config = TransVCLConfig.from_json(metadata["config"])
-    except (KeyError, TypeError, ValueError) as reason:
+        _refuse_absurd(config)
+        facts = json.loads(metadata.get("facts", "{}"))
+        if not isinstance(facts, dict):
+            raise ValueError(f"its facts are a {type(facts).__name__}")
+    except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError) as reason:
         raise MissingWeights(
             f"{path} holds a config this version cannot read ({reason}); use the version that "
             f"wrote it"
         ) from None
-    if _digest(config, entries) != metadata.get("fingerprint"):
+    try:
+        is_whole = _digest(config, entries) == metadata.get("fingerprint")
+    except TypeError:  # numbers of a kind that we never write
+        is_whole = False
+    if not is_whole:
         raise MissingWeights(
             f"{path} does not match its own fingerprint {metadata.get('fingerprint')}; the file "
             f"is damaged, copy it again"
         )
-    return config, entries, json.loads(metadata.get("facts", "{}"))
+    return config, entries, facts
+
+
+def _refuse_absurd(config: TransVCLConfig) -> None:
+    """A file may ask for a network that fills the memory before a weight is compared."""
+    for each in fields(config):
+        value, usual = getattr(config, each.name), getattr(PAPER, each.name)
+        is_number = type(value) in (int, float) and type(usual) in (int, float)
+        if type(value) is not type(usual) and not is_number:
+            raise ValueError(f"{each.name} is {value!r}")
+        if is_number and not 0 <= value <= LARGEST * max(usual, 1):
+            raise ValueError(f"{each.name} is {value!r}, which no network of ours has")
 
 
 def _read_authors(path: Path) -> dict[str, Tensor]:
