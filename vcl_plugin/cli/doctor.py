@@ -31,6 +31,7 @@ def doctor(as_json: AsJson = False) -> None:
     if as_json:
         print_json([{**dataclasses.asdict(each), "is_well": each.is_well} for each in findings])
     elif ill:
-        stderr.print(f"{len(ill)} of {len(findings)} parts need you")
+        verb = "needs" if len(ill) == 1 else "need"
+        stderr.print(f"{len(ill)} of {len(findings)} parts {verb} you")
     if ill:
         raise typer.Exit(1)
