@@ -60,7 +60,7 @@ class Settings:
         100_000, "vectors from which a snapshot of the index is trained, not flat", 1000
     )
     index_delta_share: float = _setting(
-        0.05, "changes since the last snapshot, as a share of it, that make a new one due", 0.001, 1
+        0.02, "changes since the last snapshot, as a share of it, that make a new one due", 0.001, 1
     )
     rescan_new: bool = _setting(False, "search old uploads for every new reference")
     decode_timeout: float = _setting(600.0, "seconds after which decoding one video is given up", 1)
