@@ -253,7 +253,7 @@ def _find_living(
     died = int(np.count_nonzero(dead))
     if not died:
         return find(k, None, False)
-    scores, positions = find(min(count, k + min(died, k)), None, False)
+    scores, positions = find(min(count, k + min(died, max(16, k // 8))), None, False)
     is_hit = (positions >= 0) & ~dead[positions]
     wanted = min(k, count - died)
     if (is_hit.sum(axis=1) >= wanted).all():
