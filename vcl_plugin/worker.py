@@ -219,7 +219,7 @@ class LocalizeWorker:
 
     def _end_attempt(self, pair: LeasedPair, error: Exception, holder: str) -> None:
         """The pair waits for its next attempt, or is set aside where that would not help."""
-        log.error("localize pair=%d failed", pair.id, exc_info=error)
+        log.error("failed pair=%d", pair.id, exc_info=error)
         is_ours = isinstance(error, RetrievalError)
         code = error.code if isinstance(error, RetrievalError) else "localizer_failed"
         message = str(error) if is_ours else f"{type(error).__name__}: {error}"

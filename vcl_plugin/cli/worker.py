@@ -6,6 +6,7 @@ In: which queues and how many processes. Out: work done until it is stopped.
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import signal
 import subprocess
@@ -13,18 +14,19 @@ import sys
 import time
 from contextlib import suppress
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from retrieval import tasks
+from retrieval import journal, tasks
 from retrieval.database import check_schema, connect
 from retrieval.errors import RetrievalError
 from retrieval.keeper import SnapshotKeeper
 from retrieval.services import ensure_services, wait_for_broker, wait_for_database
 from retrieval.settings import Settings, load_settings
 from retrieval.watchdog import Look, Watchdog, is_working
-from vcl_plugin.cli.output import complain, stderr
+
+log = logging.getLogger(__name__)
 
 QUEUES = "search,localize,ingest,maintenance"
 
@@ -40,7 +42,9 @@ def worker(
         bool,
         typer.Option("--gpu", help="One process on one GPU: set VCL_DEVICE=cuda:N beside it."),
     ] = False,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], typer.Option(help="What is told.")
+    ] = "info",
 ) -> None:
     """Run a worker until it is stopped (Ctrl-C, or SIGTERM: work in hand is finished first)."""
     settings = load_settings()
@@ -48,6 +52,7 @@ def worker(
     wait_for_database(endpoints.database_url, settings.service_timeout)
     wait_for_broker(endpoints.broker_url, settings.service_timeout)
     check_schema(connect(endpoints.database_url))
+    journal.start(log_level.upper())
     # A GPU process must not fork (CUDA does not survive it), hence the solo pool.
     pool = ["--pool", "solo"] if gpu else ["--pool", "prefork", "--concurrency", str(concurrency)]
     command = [
@@ -91,7 +96,7 @@ class Supervisor:
             if code >= 0 or self.is_stopping:
                 self.keeper.stop()
                 return code
-            stderr.print(f"the worker was killed by signal {-code}; it is started anew")
+            log.warning("the worker was killed by signal %d; it is started anew", -code)
             self._restart()
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -114,16 +119,15 @@ class Supervisor:
             self._sweep_if_due()
             look = Look(tasks.queue_heads(self.queues), is_working(connect(endpoints.database_url)))
         except RetrievalError as error:
-            complain(error)
-            stderr.print("the worker goes on and tries again")
+            log.warning("%s; the worker goes on and tries again", error)
             time.sleep(2)
             return
         except tasks.BROKER_ERRORS:
             return  # the worker itself says that it has no broker, and waits for it
         if self.watchdog.has_stalled(look):
-            stderr.print(
-                f"the worker took none of the waiting messages for {self.watchdog.patience:g} s; "
-                "it is started anew"
+            log.warning(
+                "the worker took none of the waiting messages for %g s; it is started anew",
+                self.watchdog.patience,
             )
             self.child.terminate()
             with suppress(subprocess.TimeoutExpired):
