@@ -44,7 +44,7 @@ class Arm:
     name: str
     says: str
     set: tuple[str, ...]
-    teacher: str = ""  # the arm whose network of the same seed labels what has no boxes
+    after: str = ""  # the arm whose network of the same seed it starts from and is taught by
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Study:
     def read(cls, path: Path) -> Study:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
         arms = tuple(
-            Arm(name, each["says"], tuple(each["set"]), each.get("teacher", ""))
+            Arm(name, each["says"], tuple(each["set"]), each.get("after", ""))
             for name, each in content["arms"].items()
         )
         recipe = path.parent / content["recipe"]
@@ -66,8 +66,9 @@ class Study:
 
     def recipe_of(self, arm: Arm, seed: int, out: Path, more: Sequence[str]) -> Recipe:
         own = [*self.set, *more, *arm.set, f"loop.seed={seed}"]
-        if arm.teacher:
-            own.append(f"pseudo.teacher={run_folder(out, arm.teacher, seed) / 'last.safetensors'}")
+        if arm.after:
+            first = run_folder(out, arm.after, seed) / "last.safetensors"
+            own += [f"start={first}", f"pseudo.teacher={first}"]
         return read_recipe(self.recipe, own)
 
 

@@ -74,6 +74,11 @@ class Rating:
         chances: NDArray[np.float64] = 1 / (1 + np.exp(-np.clip(logits, -30, 30)))
         return chances
 
+    def calibrated(self, slope: float, offset: float) -> Rating:
+        """The rating whose logit is `slope` times this one's, plus `offset`."""
+        *weights, bias = self.weights
+        return replace(self, weights=(*(slope * each for each in weights), slope * bias + offset))
+
     def as_dict(self) -> dict[str, Any]:
         return {"facts": list(FACTS), **asdict(self)}
 

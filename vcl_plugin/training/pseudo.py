@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from retrieval.records import Segment
-from vcl_plugin.localize import TransVCLLocalizer
+from vcl_plugin.localize import TransVCLLocalizer, calibrate
 from vcl_plugin.model.transvcl import TransVCL
+from vcl_plugin.refinement import RefinedLocalizer
 from vcl_plugin.training.augment import TrainingPair
 from vcl_plugin.training.pairs import PairSet
 from vcl_plugin.training.recipe import Pseudo
-from vcl_plugin.training.validation import LOWEST_SCORE, calibrate
+from vcl_plugin.training.validation import LOWEST_SCORE
 
 Row = dict[str, Any]
 
@@ -35,7 +36,8 @@ def label_pairs(
     `calibration` turns the teacher's scores into chances. Without it a teacher of a short run,
     whose scores stay near 0.1, is sure of nothing and calls every copy a negative.
     """
-    localizer = TransVCLLocalizer(teacher, min_score=LOWEST_SCORE, cascade="off")
+    # With refined ends: what the map says of them no student needs to unlearn.
+    localizer = RefinedLocalizer(TransVCLLocalizer(teacher, min_score=LOWEST_SCORE, cascade="off"))
     rows = []
     for number in range(pairs.size):
         pair = pairs.pair(number)

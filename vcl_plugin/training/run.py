@@ -132,7 +132,7 @@ class Run:
         if validation.folder is None:
             return (1.0, 0.0)
         folder = Folder(validation.folder)
-        return fit_calibration(judge_network(teacher, folder, is_refined=False).pairs)
+        return fit_calibration(judge_network(teacher, folder).pairs)
 
     def _train_teacher(self) -> Path:
         """A run of its own on the labelled pairs alone, inside this run's folder."""

@@ -18,7 +18,7 @@ from retrieval.plugins import Localizer
 from vcl_plugin.boxes import iou_matrix
 from vcl_plugin.evaluation.folder import Folder
 from vcl_plugin.evaluation.metrics import JudgedPair, Summary, summarize
-from vcl_plugin.localize import TransVCLLocalizer
+from vcl_plugin.localize import TransVCLLocalizer, calibrate
 from vcl_plugin.model.transvcl import TransVCL
 from vcl_plugin.refinement import RefinedLocalizer
 
@@ -114,7 +114,8 @@ def choose_threshold(
 def fit_calibration(pairs: Sequence[JudgedPair]) -> tuple[float, float]:
     """Slope and offset on a score's logit, so that of segments scored p a share of p is right.
 
-    Platt's method with his priors, by Newton's steps; (1, 0) where there is nothing to fit.
+    Platt's method with his priors, by Newton's steps, each shortened until it helps: a few sure
+    mistakes make the full step overshoot. (1, 0) where there is nothing to fit.
     """
     logits, rights = [], []
     for pair in pairs:
@@ -128,14 +129,21 @@ def fit_calibration(pairs: Sequence[JudgedPair]) -> tuple[float, float]:
     right = np.array(rights, float)
     many, few = right.sum(), len(right) - right.sum()
     target = np.where(right > 0, (many + 1) / (many + 2), 1 / (few + 2))
+
+    def misfit(weights: NDArray[Any]) -> float:
+        z = x @ weights
+        return float((np.logaddexp(0, z) - target * z).sum())
+
     weights: NDArray[Any] = np.array([1.0, 0.0])
     for _ in range(50):
         guess = 1 / (1 + np.exp(-np.clip(x @ weights, -30, 30)))
         slope = x.T @ (target - guess)
         curve = (x * (guess * (1 - guess))[:, None]).T @ x + 1e-6 * np.eye(2)
         step = np.linalg.solve(curve, slope)
-        weights = weights + np.clip(step, -2, 2)
-        if np.abs(step).max() < 1e-6:
+        while np.abs(step).max() > 1e-6 and misfit(weights + step) > misfit(weights):
+            step = step / 2
+        weights = weights + step
+        if np.abs(step).max() <= 1e-6:
             break
     # A falling slope would turn the order of segments round.
     return (max(float(weights[0]), 0.05), float(weights[1]))
@@ -161,15 +169,6 @@ def expected_calibration_error(
             promised = float(np.array(scores)[members].mean())
             error += members.mean() * abs(promised - float(np.array(rights)[members].mean()))
     return float(error)
-
-
-def calibrate(score: float, calibration: tuple[float, float]) -> float:
-    """A score moved by slope and offset on its logit.
-
-    >>> calibrate(0.5, (2.0, 0.0)), round(calibrate(0.1, (1.0, 2.1972)), 3)
-    (0.5, 0.5)
-    """
-    return 1 / (1 + math.exp(-(calibration[0] * _logit(score) + calibration[1])))
 
 
 def _logit(score: float) -> float:

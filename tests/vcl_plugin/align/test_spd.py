@@ -46,7 +46,7 @@ def test_it_is_a_localizer_with_a_name_of_its_own(weights: Path) -> None:
     assert isinstance(localizer, Localizer)
     assert localizer.name == "spd"
     assert localizer.fingerprint.startswith("spd-")
-    assert load_localizer("spd", weights, runtime="torch", has_reversed_pass=False).fingerprint != (
+    assert load_localizer("spd", weights, runtime="torch", has_reversed_pass=True).fingerprint != (
         localizer.fingerprint
     )
 
@@ -78,3 +78,11 @@ def test_enhancement_plays_no_part(weights: Path, tmp_path: Path) -> None:
     )
     assert len(one) == len(other)
     assert np.allclose([each.box for each in one], [each.box for each in other], atol=1e-3)
+
+
+def test_shipped_weights_find_a_planted_copy() -> None:
+    query, reference = plant_descriptors(70, 90, [(15, 40, 30)])
+    segments = load_localizer("spd", runtime="torch").localize(query, reference)
+    best = max(segments, key=lambda each: each.score)
+    assert np.allclose(best.box, (15, 40, 45, 70), atol=4)
+    assert spd.SHIPPED_WEIGHTS.stat().st_size <= 5e6

@@ -31,7 +31,7 @@ def ablation() -> ModuleType:
 def recipes(ablation: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     out = tmp_path_factory.mktemp("study")
     folder = make_folder(out / "pairs", count=4)
-    teacher = ablation.run_folder(out, "labelled", 0)
+    teacher = ablation.run_folder(out, "teacher", 0)
     teacher.mkdir()
     (teacher / "last.safetensors").touch()
     study = ablation.Study.read(BENCHMARKS / "ablation.toml")
@@ -64,12 +64,13 @@ def test_every_arm_has_the_same_budget(recipes):
     assert len(budgets) == 1
 
 
-def test_students_learn_from_the_labelled_arm_of_their_seed(recipes):
-    assert recipes["labelled"].loop.supervision == "full"
-    for name, supervision in (("unlabelled", "semi"), ("weak", "weak")):
+def test_arms_with_few_labels_go_on_from_the_teacher_of_their_seed(recipes):
+    assert recipes["teacher"].start is None
+    for name, supervision in (("labelled", "full"), ("unlabelled", "semi"), ("weak", "weak")):
         assert recipes[name].loop.supervision == supervision
-        assert recipes[name].pseudo.teacher.parent.name == "labelled-0"
-        assert recipes[name].data.label_fraction == recipes["labelled"].data.label_fraction == 0.1
+        assert recipes[name].start == recipes[name].pseudo.teacher
+        assert recipes[name].start.parent.name == "teacher-0"
+        assert recipes[name].data == recipes["teacher"].data
 
 
 def test_run_that_is_done_is_not_run_again_and_stands_in_the_table(ablation, tmp_path, capsys):

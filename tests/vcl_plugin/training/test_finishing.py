@@ -11,10 +11,12 @@ from tests.vcl_plugin.training.test_run import RECIPE, make_folder
 from vcl_plugin.evaluation.folder import Folder
 from vcl_plugin.rating import FACTS
 from vcl_plugin.training.finishing import (
+    choose_point,
     collect_candidates,
     draw_pairs,
     finish_localizer,
     fit_rating,
+    upper_bound,
 )
 
 
@@ -69,23 +71,47 @@ def test_any_method_can_be_finished(tmp_path):
     assert finished.calibration_error < 0.2
 
 
-def test_threshold_gives_up_recall_for_the_false_alarms_that_are_allowed(tmp_path, monkeypatch):
-    """A method that is as sure of one negative as of a copy: few alarms cost it that copy."""
-
-    def rate_pair(localizer, folder, pair, *_others):
-        number = int(pair.query_id[1:])
-        score = {0: 0.9, 1: 0.9, 3: 0.6, 4: 0.6}.get(number, 0.5 if number == 2 else 0.1)
+def rate_planted(folder: Folder, scores: dict[int, float]) -> list:
+    """Every pair with one candidate: the true box, or a wrong one where there is none."""
+    rated = []
+    for pair in folder.pairs:
         box = pair.truth[0] if pair.truth else (0.0, 0.0, 9.0, 9.0)
-        return [Segment(Span(box[0], box[2]), Span(box[1], box[3]), score)]
+        score = scores.get(int(pair.query_id[1:]), 0.1)
+        rated.append((pair, [Segment(Span(box[0], box[2]), Span(box[1], box[3]), score)]))
+    return rated
 
-    monkeypatch.setattr("vcl_plugin.training.finishing.rate_pair", rate_pair)
-    folder = Folder(make_folder(tmp_path / "val", count=9))  # 2, 5 and 8 are no copies; 6, 7 faint
-    pairs = list(draw_pairs(PlantedPairs(), RECIPE, 10))
-    free = finish_localizer(Guessing(), pairs, folder)
-    strict = finish_localizer(Guessing(), pairs, folder, max_far=0.02)
-    assert strict.validation.far == 0
-    assert 0.5 < strict.min_rating <= 0.6
-    assert strict.validation.f_score <= free.validation.f_score
+
+def test_threshold_gives_up_recall_for_the_false_alarms_that_are_allowed(tmp_path):
+    folder = Folder(make_folder(tmp_path / "val", count=9))  # 2, 5 and 8 are no copies
+    sure = dict.fromkeys((0, 1, 3, 4), 0.9)
+    rated = rate_planted(folder, {**sure, 6: 0.4, 7: 0.4, 2: 0.6, 5: 0.01, 8: 0.01})
+    _, low, free = choose_point(rated, [0.0] * 9)
+    _, high, strict = choose_point(rated, [0.0] * 9, max_far=0.02)
+    assert low <= 0.4
+    assert (free.frr, free.far) == (0, pytest.approx(1 / 3))
+    assert 0.6 < high <= 0.9
+    assert (strict.frr, strict.far) == (pytest.approx(1 / 3), 0)
+
+
+def test_what_is_known_of_the_pair_counts_as_much_as_helps(tmp_path):
+    folder = Folder(make_folder(tmp_path / "val", count=9))
+    rated = rate_planted(folder, dict.fromkeys(range(9), 0.5))
+    above = [4.0 if pair.truth else -4.0 for pair, _ in rated]
+    weight, _, summary = choose_point(rated, above, max_far=0.02)
+    assert weight > 0
+    assert (summary.frr, summary.far) == (0, 0)
+
+
+def test_few_negatives_allow_fewer_alarms_than_many():
+    assert upper_bound(0.01, 100) > upper_bound(0.01, 1000) > 0.01
+
+
+def test_calibrated_rating_moves_its_logit():
+    facts, ious = collect_candidates(Guessing(), draw_pairs(PlantedPairs(), RECIPE, 20))
+    rating = fit_rating(facts, ious)
+    before, after = rating.rate(facts), rating.calibrated(0.5, 1.0).rate(facts)
+    logits = np.log(before / (1 - before))
+    assert np.allclose(np.log(after / (1 - after)), 0.5 * logits + 1.0)
 
 
 def test_pairs_without_boxes_do_not_teach_the_rating():

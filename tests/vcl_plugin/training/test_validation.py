@@ -51,6 +51,15 @@ def test_calibration_makes_scores_mean_what_they_say():
     assert expected_calibration_error(pairs, (slope, offset)) < 0.03
 
 
+def test_a_few_sure_mistakes_do_not_throw_the_fit():
+    """Newton's full step jumped between two points here and came back with nothing."""
+    pairs = [judged(0.999999, n >= 40, n) for n in range(390)]
+    pairs += [judged(0.3, n < 30, 400 + n) for n in range(90)]
+    slope, offset = fit_calibration(pairs)
+    assert 0.05 < slope < 0.5
+    assert expected_calibration_error(pairs, (slope, offset)) < 0.02
+
+
 def test_nothing_to_fit_leaves_scores_alone():
     assert fit_calibration([]) == (1.0, 0.0)
     assert fit_calibration([judged(0.4, True, 1)]) == (1.0, 0.0)
