@@ -27,6 +27,7 @@ check: $(VENV)/.developer
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/bandit --quiet --configfile pyproject.toml --recursive retrieval vcl_plugin migrations celeryconfig.py
 
 clean:
 	rm -rf $(VENV) $(VENV)-milvus demo-output *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -62,7 +62,7 @@ setup(
         "milvus": ["pymilvus"],
         "train": ["matplotlib", "scipy"],
         "bench": ["pdqhash"],
-        "dev": ["hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],
+        "dev": ["bandit", "hypothesis", "mypy", "pytest", "pytest-xdist", "ruff"],
     },
     entry_points={
         "console_scripts": ["vcl = vcl_plugin.cli:main"],

@@ -127,8 +127,11 @@ def write_csv(report: Report) -> str:
 def _cell(value: Any) -> Any:
     """A value in a CSV. A title that begins like a formula would be run by a spreadsheet."""
     value = plain(value)
-    is_formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
-    return f"'{value}" if is_formula else value
+    if not isinstance(value, str):
+        return value
+    # The writer quotes what holds a line feed; a lone carriage return would end the row.
+    value = value.replace("\r\n", "\n").replace("\r", "\n")
+    return f"'{value}" if value.startswith(("=", "+", "-", "@", "\t", "\n")) else value
 
 
 def write_json(report: Report) -> str:

@@ -68,12 +68,16 @@ def test_what_is_shown_acts_on_no_terminal(text: str) -> None:
 
 @fuzzed
 @given(texts)
+@example("\r")  # once two rows: the writer does not quote it
+@example("a\r=1+1")
 def test_a_csv_holds_the_text_and_no_formula(text: str) -> None:
     assume("\0" not in text)
     report = reports.Report("claims_open", ["asset"], [[text]])
     [_, *rows] = csv.reader(io.StringIO(reports.write_csv(report), newline=""))
+    assert len(rows) == 1 or not text
     [cell] = rows[0] if rows and rows[0] else [""]
-    assert cell in (text, f"'{text}")
+    kept = text.replace("\r\n", "\n").replace("\r", "\n")
+    assert cell in (kept, f"'{kept}")
     assert not cell.startswith(("=", "+", "-", "@", "\t", "\r"))
 
 
