@@ -21,8 +21,8 @@ from retrieval.store import NO_PARTS, Parts, StoredDescriptors
 from retrieval.views import Box, box_overlap, cut, propose_parts
 
 # An editor's frame stands for seconds, so looking at every other second finds it; a door post that
-# the camera passes is gone by the next look or the one after. With two looks instead of three, seven
-# of 20 plain films had such parts described, with three one.
+# the camera passes is gone by the next look or the one after. With two looks instead of three,
+# seven of 20 plain films had such parts described, with three one.
 LOOK_EVERY = 2
 MIN_LOOKS = 3
 MAX_MISSED = 2  # looks in a row at which a dark scene may hide the frame
