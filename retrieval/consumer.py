@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from celery.worker import loops
 from celery.worker.consumer import Consumer
 
 log = logging.getLogger(__name__)
@@ -22,6 +23,17 @@ SHOWN = 200
 
 class SturdyConsumer(Consumer):
     """Celery's consumer, which no message ends."""
+
+    def loop(self, *args: Any) -> None:
+        """Celery's own loop. What in a queue is no message at all is gone once it was taken; then
+        the connection is made anew, as after a loss, and the work in hand goes on.
+        """
+        run = loops.asynloop if self.hub else loops.synloop
+        try:
+            run(*args)
+        except MALFORMED as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise ConnectionError(f"a queue held what is no message ({reason:.200})") from error
 
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], None]:
         receive = super().create_task_handler(*args, **kwargs)

@@ -79,6 +79,10 @@ def test_hostile_messages_end_in_the_log_and_the_worker_goes_on(
         send_raw(site, "ingest", body=b"[[], {}, {}]", headers=headers, **encoding)
     for spoilt in ({"eta": 5}, {"expires": "x"}, {"timelimit": 1}, {"retries": "x"}, {"id": None}):
         send_raw(site, "ingest", body=b"[[], {}, {}]", headers=head | spoilt, **encoding)
+    with kombu.Connection(site.broker.url) as connection:
+        redis = connection.default_channel.client
+        for entry in (b"no message", b"{}", b"[]", b"\xff", b'{"body": "x", "properties": 5}'):
+            redis.lpush("ingest", entry)
     wrong: list[tuple[str, list[Any], dict[str, Any]]] = [
         ("retrieval.ingest", [], {}),
         ("retrieval.ingest", ["a", "b"], {}),
