@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval import pictures
+from retrieval import pictures, tracks
 from retrieval.candidates import propose_pairs
 from retrieval.descriptors import Descriptor, flag_low_information, load_descriptor
 from retrieval.index import VideoIndex
@@ -301,7 +301,8 @@ def describe_upload(
     copy: Copy, bank: Bank, store: Store, descriptor: Descriptor, advance: Callable[[int], None]
 ) -> StoredDescriptors:
     """The upload as the engine would describe it, parts of its pictures included."""
-    digest = hashlib.sha256(repr(copy).encode()).hexdigest()[:16]
+    looks = (tracks.LOOK_EVERY, tracks.MIN_LOOKS, tracks.MAX_TRACKS)
+    digest = hashlib.sha256(repr((copy, looks)).encode()).hexdigest()[:16]
     key = f"{descriptor.fingerprint.key}-{digest}"
     path = store.path_of(copy.name, key)
     if not path.exists():
