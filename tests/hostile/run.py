@@ -120,13 +120,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{label}{name}: {each.outcome} in {each.seconds:.1f} s {each.message!a}")
     ready = sum(each.outcome == READY for each in verdicts)
     slowest = max(verdicts, key=lambda each: each.seconds)
+    died = sum(each.outcome == "decoder_died" for each in verdicts)
     hangs = sum(each.seconds >= MOST_SECONDS for each in verdicts)
     wrong = sum(not each.is_right for each in verdicts)
     print(
         f"{len(verdicts)} files: {len(verdicts) - ready} reason codes, {ready} readable and ready, "
-        f"{hangs} hangs, 0 worker deaths, {visitors} addresses followed, {wrong} wrong outcomes\n"
-        f"{seconds:.0f} s in all; slowest {slowest.seconds:.1f} s "
-        f"({slowest.file.path.name!a}); largest decoder {largest_decoder() / 2**20:.0f} MB"
+        f"{hangs} hangs, {died} decoders died, {visitors} addresses followed, "
+        f"{wrong} wrong outcomes\n"
+        f"one worker process lived through all of them, {seconds:.0f} s; "
+        f"slowest {slowest.seconds:.1f} s ({slowest.file.path.name!a}); largest decoder {largest_decoder() / 2**20:.0f} MB"
     )
     return int(bool(wrong or visitors or largest_decoder() > MOST_BYTES))
 
