@@ -23,6 +23,7 @@ from sqlalchemy import Connection, text
 from retrieval import catalogue
 from retrieval.errors import BadVideo, Refused, RetrievalError
 from retrieval.plugins import Array
+from retrieval.roots import confine_path
 from retrieval.settings import Settings
 from retrieval.store import read_descriptors, write_atomically
 from retrieval.video import read_frames
@@ -202,7 +203,10 @@ def _thumbnails(
     wanted = {int(second) for second in seconds}
     found: dict[int, str] = {}
     with read_frames(
-        video["path"], size=THUMBNAIL, max_frames=max(wanted) + 1, timeout=settings.decode_timeout
+        confine_path(video["path"], settings.roots),
+        size=THUMBNAIL,
+        max_frames=max(wanted) + 1,
+        timeout=settings.decode_timeout,
     ) as reader:
         for times, frames in reader:
             for time, frame in zip(times, frames, strict=True):

@@ -128,7 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{hangs} hangs, {died} decoders died, {visitors} addresses followed, "
         f"{wrong} wrong outcomes\n"
         f"one worker process lived through all of them, {seconds:.0f} s; "
-        f"slowest {slowest.seconds:.1f} s ({slowest.file.path.name!a}); largest decoder {largest_decoder() / 2**20:.0f} MB"
+        f"slowest {slowest.seconds:.1f} s ({slowest.file.path.name!a}); "
+        f"largest decoder {largest_decoder() / 2**20:.0f} MB"
     )
     return int(bool(wrong or visitors or largest_decoder() > MOST_BYTES))
 
