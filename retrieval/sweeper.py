@@ -62,10 +62,15 @@ _UNSENT = {
 }
 
 
-def mark_unsent(connection: Connection, messages: Sequence[Message]) -> None:
-    """The broker did not take these messages: the next sweep sends what they asked for."""
+def mark_unsent(connection: Connection, messages: Sequence[Message]) -> list[Message]:
+    """The broker did not take these messages: the next sweep sends what they asked for.
+
+    Returns those that no row stands for; nobody will send them again.
+    """
     for message in messages:
-        connection.execute(text(_UNSENT[message.task]), message.arguments)
+        if message.task in _UNSENT:
+            connection.execute(text(_UNSENT[message.task]), message.arguments)
+    return [message for message in messages if message.task not in _UNSENT]
 
 
 def _lost_pairs(connection: Connection, settings: Settings, queued: int) -> list[Message]:

@@ -107,8 +107,15 @@ def send(messages: Iterable[Message]) -> None:
             "is back",
             error,
         )
+        unwritten: list[Message] = []
         with suppress(ServiceUnavailable), transaction(process_engine().database) as connection:
-            mark_unsent(connection, pending)
+            unwritten = mark_unsent(connection, pending)
+        if unwritten:
+            # A task that sends one is tried again as a whole, and sends it then.
+            names = ", ".join(f"{each.task} {each.arguments}" for each in unwritten)
+            raise ServiceUnavailable(
+                f"the broker does not answer ({error}); ask again for {names}"
+            ) from None
 
 
 def enqueue_search(path: str | Path, title: str | None = None, uploader: str | None = None) -> str:

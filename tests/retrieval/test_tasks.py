@@ -17,7 +17,8 @@ from sqlalchemy import Engine
 
 from retrieval import catalogue, searches, tasks
 from retrieval.database import transaction
-from retrieval.engine import INGEST, LOCALIZE, SEARCH, Message
+from retrieval.engine import INGEST, LOCALIZE, RESCAN, SEARCH, Message
+from retrieval.errors import ServiceUnavailable
 from tests.retrieval.planted_rows import plant_videos, read_row
 from tests.retrieval.test_store import unit_rows
 
@@ -98,6 +99,18 @@ def test_what_the_broker_does_not_take_waits_for_the_next_sweep(
     with transaction(db) as connection:
         states = [read_row(connection, "searches", name) for name in ("first", "second", "third")]
     assert [row.sent_at is None for row in states] == [False, True, True]
+
+
+@pytest.mark.usefixtures("site_environment")
+def test_work_that_no_row_stands_for_is_not_said_to_be_written_down(
+    db: Engine, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(name: str, **_: object) -> None:
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr(tasks.app, "send_task", refuse)
+    with pytest.raises(ServiceUnavailable, match=r"ask again for retrieval\.rescan.*'r'"):
+        tasks.send([Message(RESCAN, {"reference_id": "r"})])
 
 
 def test_a_broker_that_is_down_is_told_within_seconds():
