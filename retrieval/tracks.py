@@ -74,8 +74,8 @@ class PartTracker:
             if self.count % LOOK_EVERY == 0:
                 self._look(frame)
             for track in self.open:
-                crop = squash(cut(frame, track.box), self.descriptor.frame_size)
-                track.waiting.append((self.count, crop))
+                # A copy, or the whole batch would wait with it; most wait in vain.
+                track.waiting.append((self.count, cut(frame, track.box).copy()))
             self.count += 1
         self._embed(EMBED_AT_ONCE)
 
@@ -123,7 +123,8 @@ class PartTracker:
             ready = [each for each in track.waiting if each[0] <= track.seen]
             if not track.stands or len(ready) < at_least:
                 continue
-            track.vectors.append(self.descriptor.embed(np.stack([crop for _, crop in ready])))
+            crops = [squash(crop, self.descriptor.frame_size) for _, crop in ready]
+            track.vectors.append(self.descriptor.embed(np.stack(crops)))
             track.frames += [number for number, _ in ready]
             track.waiting = track.waiting[len(ready) :]
 
