@@ -20,6 +20,7 @@ from retrieval.database import transaction
 from retrieval.errors import NotFound, RetrievalError
 from retrieval.index import Index, Position, VideoIndex
 from retrieval.plugins import Pooler
+from retrieval.pooling import pool_query
 from retrieval.settings import Settings
 from retrieval.store import Store
 
@@ -206,7 +207,12 @@ class Replica:
                 index.remove(video_id)
                 unreadable[video_id] = path
                 continue
-            index.add(video_id, self.pooler.pool(stored.descriptors, stored.low_information))
+            if self.collection == "uploads":
+                # Its parts, too: a reference that comes later may be shown small in it.
+                pooled = pool_query(self.pooler, stored)
+            else:
+                pooled = self.pooler.pool(stored.descriptors, stored.low_information)
+            index.add(video_id, pooled)
         last = changes[-1] if changes else position
         index.commit(Position(last.seq, last.stamp, unreadable))
         return None

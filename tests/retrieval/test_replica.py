@@ -5,17 +5,22 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sqlalchemy import Engine, text
 
 from retrieval import replica as replicas
-from retrieval.catalogue import count_changes
+from retrieval.catalogue import REFERENCES, UPLOADS, count_changes
 from retrieval.database import transaction
 from retrieval.index import VideoIndex
 from retrieval.keeper import SnapshotKeeper
 from retrieval.replica import Replica
 from retrieval.snapshots import current_facts, current_snapshot
+from retrieval.store import Parts
 from tests.retrieval.index_site import (
+    FRAMES,
+    KIND,
+    Fours,
     alive_at,
     check_answers,
     open_replica,
@@ -185,3 +190,20 @@ def test_a_video_described_anew_is_found_by_its_new_footage_only(site: Replica):
     old = site.pooler.pool(rows_of("a"))
     assert site.index.search(pooled.vectors[1:2], 1).scores[0, 0] > 0.99
     assert site.index.search(old.vectors[1:2], 1).scores[0, 0] < 0.9
+
+
+def test_an_upload_is_found_by_its_parts_too_and_a_reference_by_its_whole_frames(site: Replica):
+    plant(site, "film")  # a reference, and until then an upload like any other
+    inner = rows_of("shown small", 8)
+    parts = Parts(inner, np.arange(4, 12, dtype=np.int32), np.zeros(8, np.int32))
+    site.store.write("film", KIND, rows_of("film"), parts=parts)
+    asked = Fours().pool(inner).vectors
+
+    def best_score(collection: str) -> float:
+        follower = Replica(collection, KIND, site.pooler, site.database, site.store, site.settings)
+        follower.refresh()
+        return float(follower.index.search(asked, 1).scores.min())
+
+    assert best_score(REFERENCES) < 0.5
+    withdraw(site, "film")
+    assert best_score(UPLOADS) > 0.999

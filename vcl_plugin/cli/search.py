@@ -14,11 +14,12 @@ from retrieval.database import transaction
 from retrieval.descriptors import load_descriptor
 from retrieval.engine import RetrievalEngine, describe_video
 from retrieval.errors import BadVideo, RetrievalError
-from retrieval.plugins import Array, load_localizer
+from retrieval.plugins import load_localizer
 from retrieval.searches import read_quarantined, read_search, wait_for_search
 from retrieval.settings import Settings, load_settings
-from retrieval.store import read_descriptors
+from retrieval.store import StoredDescriptors, read_descriptors
 from retrieval.tasks import enqueue_search, send
+from retrieval.tracks import PartTracker, localize_views
 from vcl_plugin.claims import list_claims
 from vcl_plugin.cli.output import print_json, print_rows, progress, stderr, stdout
 from vcl_plugin.cli.services import AsJson
@@ -127,24 +128,28 @@ def localize(
     if weights is None and chosen == settings.localizer and settings.weights:
         weights = Path(settings.weights)
     localizer = load_localizer(chosen, weights=weights)
-    arrays = [read_input(path, settings) for path in (query, reference)]
-    segments = [each.as_dict() for each in localizer.localize(arrays[0], arrays[1])]
+    asked, known = (read_input(path, settings) for path in (query, reference))
+    [found] = localize_views(localizer, asked, [known.descriptors])
+    segments = [each.as_dict() for each in found]
     print_rows(segments, as_json, empty="no copied segment was found")
 
 
-def read_input(path: Path, settings: Settings) -> Array:
-    """Descriptors of a file that a command was given: a video, or an array."""
+def read_input(path: Path, settings: Settings) -> StoredDescriptors:
+    """What a search would see of a file that a command was given: a video, or an array."""
     if path.suffix in ARRAYS:
-        return read_descriptors(path).descriptors
+        return read_descriptors(path)
+    descriptor = load_descriptor(settings.descriptor)
+    tracker = PartTracker(descriptor)
     with progress() as bar:
         task = bar.add_task(f"describing {path.name}", total=1)
-        vectors, _, _ = describe_video(
+        vectors, flags, _ = describe_video(
             path,
-            load_descriptor(settings.descriptor),
+            descriptor,
             settings,
             lambda done, total: bar.update(task, completed=done, total=total or done),
+            tracker,
         )
-    return vectors
+    return StoredDescriptors(vectors, flags, descriptor.fingerprint.key, tracker.finish())
 
 
 def _print_search(state: dict[str, Any], segments: list[dict[str, Any]]) -> None:

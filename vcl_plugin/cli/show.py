@@ -46,7 +46,7 @@ def show(
     chosen = method or ("transvcl" if weights else settings.localizer)
     is_learned = chosen in ("transvcl", "spd")
     localizer = load_localizer(chosen, weights if is_learned else None)
-    arrays = [read_input(path, load_settings()) for path in (query, reference)]
+    arrays = [read_input(path, settings).descriptors for path in (query, reference)]
     found = localizer.localize(arrays[0], arrays[1])
     enhanced = attention = None
     if weights is not None or chosen == "transvcl":
