@@ -18,7 +18,6 @@ from retrieval.replica import Replica
 from retrieval.snapshots import current_facts, current_snapshot
 from retrieval.store import Parts
 from tests.retrieval.index_site import (
-    FRAMES,
     KIND,
     Fours,
     alive_at,
