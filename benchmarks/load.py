@@ -79,22 +79,23 @@ def report(database: Engine, worker: int, searches: int, references: int, idle: 
     sent = time.monotonic() - started
     print(f"{pairs} pairs in {searches} searches, sent in {sent:.1f} s")
     print(f"memory of the sender    {before} MB before, {resident(os.getpid())} MB after")
-    memory: list[tuple[int, int]] = []  # pairs done, MB of the worker's processes
+    seen: list[tuple[int, int, float]] = []  # pairs done, MB and CPU seconds of the processes
     busy: float | None = None
-    while not memory or memory[-1][0] < pairs:
-        done = count_done(database)
-        memory.append((done, sum(map(resident, descendants(worker)))))
+    while not seen or seen[-1][0] < pairs:
+        done, processes = count_done(database), descendants(worker)
+        seen.append((done, sum(map(resident, processes)), sum(map(cpu_seconds, processes))))
         if busy is None and done >= pairs // 2:
             busy = time_small(database, "busy", references)
         time.sleep(0.5)
     part = max(1, pairs // 10)
-    first = [each for done, each in memory if part <= done < 2 * part] or [memory[0][1]]
-    last = [each for done, each in memory if done >= pairs - part]
-    print(
-        f"memory of the workers   {max(first)} MB in the second tenth, {max(last)} MB in the last"
-    )
-    print(f"first {part} pairs      {rate(database, 0, part):.1f} pairs/s")
-    print(f"last {part} pairs       {rate(database, pairs - part, part):.1f} pairs/s")
+    for name, low in (("first", 0), ("second", part), ("last", pairs - part)):
+        share = [each for each in seen if low <= each[0] <= low + part]
+        # Other programs take turns on the cores: what a pair costs says more than pairs a second.
+        cost = (share[-1][2] - share[0][2]) / max(1, share[-1][0] - share[0][0])
+        print(
+            f"{name + ' ' + str(part) + ' pairs':24}{rate(database, low, part):.1f} pairs/s, "
+            f"{1000 * cost:.1f} ms CPU a pair, {max(each[1] for each in share)} MB"
+        )
     print(f"small search            {idle:.2f} s idle, {busy:.2f} s amid the scan")
 
 
@@ -188,6 +189,15 @@ def resident(process: int) -> int:
         return 0
     lines = [line for line in status.splitlines() if line.startswith("VmRSS")]
     return int(lines[0].split()[1]) // 1024 if lines else 0
+
+
+def cpu_seconds(process: int) -> float:
+    """Time on a core that a process and its ended children have had; 0 when it is gone."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def descendants(process: int) -> list[int]:
