@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.descriptors import Descriptor
-from retrieval.pictures import Frames, squash
+from retrieval.pictures import Frames, number_pictures, squash
 from retrieval.plugins import Array, Localizer
 from retrieval.records import Segment
 from retrieval.store import NO_PARTS, Parts, StoredDescriptors
@@ -68,6 +68,7 @@ class PartTracker:
         self.open: list[Track] = []
         self.closed: list[Track] = []
         self.count = 0
+        self._looked_at: tuple[NDArray[np.uint8], list[Box]] | None = None
 
     def watch(self, frames: Frames) -> None:
         for frame in frames:
@@ -93,7 +94,7 @@ class PartTracker:
         )
 
     def _look(self, frame: NDArray[np.uint8]) -> None:
-        boxes = propose_parts(frame)[:BOXES_A_LOOK]  # the clearest cut first
+        boxes = self._find_boxes(frame)
         ranks = dict(zip(boxes, range(len(boxes)), strict=True))
         for track in self.open:
             found = [box for box in ranks if box_overlap(box, track.box) >= SAME_BOX]
@@ -117,14 +118,23 @@ class PartTracker:
         self.closed += gone
         self.open = kept
 
+    def _find_boxes(self, frame: NDArray[np.uint8]) -> list[Box]:
+        """The clearest cut first. A still is looked at once, however long it is shown."""
+        if self._looked_at is None or not np.array_equal(frame, self._looked_at[0]):
+            self._looked_at = frame.copy(), propose_parts(frame)[:BOXES_A_LOOK]
+        return self._looked_at[1]
+
     def _embed(self, at_least: int, tracks: Sequence[Track] | None = None) -> None:
         """Describe the crops of standing tracks, up to where each was last seen."""
         for track in self.open if tracks is None else tracks:
             ready = [each for each in track.waiting if each[0] <= track.seen]
             if not track.stands or len(ready) < at_least:
                 continue
-            crops = [squash(crop, self.descriptor.frame_size) for _, crop in ready]
-            track.vectors.append(self.descriptor.embed(np.stack(crops)))
+            crops = np.stack([crop for _, crop in ready])
+            shown = number_pictures(crops)
+            firsts = np.flatnonzero(np.diff(shown, prepend=-1))
+            pictures = [squash(crops[each], self.descriptor.frame_size) for each in firsts]
+            track.vectors.append(self.descriptor.embed(np.stack(pictures))[shown])
             track.frames += [number for number, _ in ready]
             track.waiting = track.waiting[len(ready) :]
 
