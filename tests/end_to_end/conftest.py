@@ -22,7 +22,7 @@ from sqlalchemy.engine import make_url
 
 from retrieval.services.place import find_package
 
-PATIENCE = 120.0  # how long anything may take on a busy machine before a test gives up
+PATIENCE = 300.0  # how long anything may take on a busy machine before a test gives up
 
 
 class Broker:

@@ -111,7 +111,8 @@ def test_the_localizer_keeps_the_engines_protocol(any_network):
 
 
 def test_the_entry_point_opens_it(talkative_weights):
-    assert load_localizer("transvcl", weights=talkative_weights, runtime="torch").name == "transvcl"
+    found = load_localizer("transvcl", weights=talkative_weights, runtime="torch")
+    assert found.name == "transvcl-detector", "weights without a rating"
 
 
 def test_a_planted_copy_is_found_with_its_ends_direction_and_speed(find):
