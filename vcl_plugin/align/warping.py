@@ -38,10 +38,18 @@ class TimeWarping(Aligner):
             rows, columns = np.unique(matches.rows), np.unique(matches.columns)
             if min(len(rows), len(columns)) < self.min_length:
                 break
-            gain = np.zeros((len(rows), len(columns)), dtype=np.float32)
-            places = np.searchsorted(rows, matches.rows), np.searchsorted(columns, matches.columns)
-            gain[places] = matches.worth
-            found = self._split(warp(gain), gain, rows, columns)
+            if len(rows) == len(matches) and (np.diff(matches.columns) > 0).all():
+                # Of a clean copy every match follows the last: the best path is all of them.
+                found = self._split(Path(matches.rows, matches.columns), matches.worth)
+            else:
+                gain = np.zeros((len(rows), len(columns)), dtype=np.float32)
+                places = (
+                    np.searchsorted(rows, matches.rows),
+                    np.searchsorted(columns, matches.columns),
+                )
+                gain[places] = matches.worth
+                cells = warp(gain)
+                found = self._split(Path(rows[cells[0]], columns[cells[1]]), gain[cells])
             if not found:
                 break
             paths += found
@@ -51,16 +59,13 @@ class TimeWarping(Aligner):
         # the other; the next round takes what is left, and each tail finds its head again here.
         return join_paths(paths)
 
-    def _split(
-        self, cells: tuple[Indices, Indices], gain: Map, rows: Indices, columns: Indices
-    ) -> list[Path]:
-        if not len(cells[0]):
+    def _split(self, path: Path, worth: Map) -> list[Path]:
+        if not len(path):
             return []
-        path = Path(rows[cells[0]], columns[cells[1]])
         run = np.diff(path.rows, prepend=path.rows[0])
         rise = np.diff(path.columns, prepend=path.columns[0])
         cost = self.skip_cost * np.maximum(run - 1, 0) + self.shift_cost * np.abs(rise - run)
-        return [path[part] for part in best_runs(gain[cells], cost, self.min_strength)]
+        return [path[part] for part in best_runs(worth, cost, self.min_strength)]
 
 
 def warp(gain: Map) -> tuple[Indices, Indices]:
@@ -72,18 +77,21 @@ def warp(gain: Map) -> tuple[Indices, Indices]:
     rows, width = gain.shape
     totals = np.zeros((rows + 1, width + 1), dtype=np.float32)
     best = np.empty(width, dtype=np.float32)
-    for row in range(rows):
-        np.add(totals[row, :-1], gain[row], out=best)
-        np.maximum(best, totals[row, 1:], out=best)
-        np.maximum.accumulate(best, out=totals[row + 1, 1:])
+    # Rows come from iterators: at 300 frames, slicing them one by one takes as long as the sums.
+    for before, above, of_row, here in zip(
+        totals[:-1, :-1], totals[:-1, 1:], gain, totals[1:, 1:], strict=True
+    ):
+        np.add(before, of_row, out=best)
+        np.maximum(best, above, out=best)
+        np.maximum.accumulate(best, out=here)
     # Walk back: a cell lies on the path where its row raised the best sum of its column.
     cells = []
     row, column = rows, width
-    while row > 0 and column > 0 and totals[row, column] > 0:
-        here = totals[row, column]
-        if here == totals[row - 1, column]:
+    at = totals.item
+    while row > 0 and column > 0 and (total := at(row, column)) > 0:
+        if total == at(row - 1, column):
             row -= 1
-        elif here == totals[row, column - 1]:
+        elif total == at(row, column - 1):
             column -= 1
         else:
             cells.append((row - 1, column - 1))
