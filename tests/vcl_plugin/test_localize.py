@@ -21,6 +21,7 @@ from vcl_plugin.localize import Cascade, TransVCLLocalizer, calibrate, select_bo
 from vcl_plugin.model import SMALL, TransVCL, save_transvcl
 from vcl_plugin.model.device import HalvingBatch, choose_device
 from vcl_plugin.model.frozen import FrozenTransVCL, Match, VideoState
+from vcl_plugin.model.similarity import Frames
 
 TINY = replace(SMALL, map_size=64, max_frames=80)
 
@@ -263,13 +264,13 @@ class Oracle(FrozenTransVCL):
     copy = (20_000.0, 20_010.0, 20_700.0, 20_710.0)
 
     def encode(self, features, side=0):
-        return VideoState(features, features[:1], (features, features), None)
+        return VideoState(Frames(features, None), features[:1], (features, features), None)
 
     def match(self, query, reference):
         return Match(torch.zeros(1, 1), 0.0, query, reference)
 
     def picture(self, match):
-        sides = (match.query.features, match.reference.features)
+        sides = (match.query.plain.features, match.reference.plain.features)
         return torch.stack([torch.stack([side[0, 0], side[-1, 0] + 1]) for side in sides])
 
     def detect(self, pictures, min_score=0.0):

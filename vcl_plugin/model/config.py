@@ -47,8 +47,9 @@ class TransVCLConfig:
     map_size: int = 640  # the map is resized to map_size x map_size
     map_resize: Literal["nearest", "max"] = "nearest"  # "max" keeps thin diagonals of long videos
     # One channel is repeated three times. "cosine" is the frames' own similarity, without softmax:
-    # with attention "none" the paper's basic localization model.
-    detector_input: Literal["map", "cosine", "map+sqrt+cosine"] = "map"
+    # with attention "none" the paper's basic localization model. "change" is the similarity of what
+    # each frame adds to its scene: before a fixed camera, only there does a copy draw a line.
+    detector_input: Literal["map", "cosine", "map+sqrt+cosine", "map+sqrt+cosine+change"] = "map"
     depth: float = 0.33
     width: float = 0.5
 
@@ -69,6 +70,11 @@ class TransVCLConfig:
         """What an inner product of two enhanced frames is multiplied with to be a map logit."""
         divisor = self.dimension if self.divides_by_dimension else 1
         return 1.0 / (self.temperature * divisor)
+
+    @property
+    def channels(self) -> int:
+        """Of the detector's picture, as its stem takes it."""
+        return 4 if self.detector_input == "map+sqrt+cosine+change" else 3
 
     @property
     def anchors(self) -> int:
@@ -92,7 +98,8 @@ PAPER = TransVCLConfig()
 
 # What trials on made-up pairs taught: unit features leave the map flat under the release's start,
 # so frames are scaled to length 16 (logit = cosine / 0.1) and enhancement starts as the identity;
-# the detector learns faster when it also sees the root of the map and the plain cosine.
+# the detector learns faster when it also sees the root of the map and the plain cosine. Before a
+# fixed camera all three are one bright block; what changes from frame to frame still draws a line.
 SMALL = TransVCLConfig(
     feature_scale=16.0,
     encoding_scale=0.25,  # norm 2.8 beside frames of norm 16: visible to attention, not to the map
@@ -101,7 +108,7 @@ SMALL = TransVCLConfig(
     video_head="tokens+map",
     map_size=320,
     map_resize="max",
-    detector_input="map+sqrt+cosine",
+    detector_input="map+sqrt+cosine+change",
     width=0.25,
 )
 

@@ -1,6 +1,6 @@
 """Copied segments as boxes in the map: the paper's third block, a YOLOX with one class.
 
-In: pictures (batch, 3, size, size). Out: raw rows (batch, anchors, 6) and, decoded, boxes in
+In: pictures (batch, channels, size, size). Out: raw rows (batch, anchors, 6) and, decoded, boxes in
 pixels with their probabilities. The names of the parameters are those of the authors' checkpoints.
 Called by `transvcl`; `frozen` folds its norms and may hand it to another runtime.
 """
@@ -96,7 +96,7 @@ class SPPBottleneck(nn.Module):
 class CSPDarknet(nn.Module):
     """The backbone: feature maps at strides 8, 16 and 32."""
 
-    def __init__(self, width: float, depth: float) -> None:
+    def __init__(self, width: float, depth: float, channels: int) -> None:
         super().__init__()
         base, count = int(width * 64), max(round(depth * 3), 1)
 
@@ -105,7 +105,7 @@ class CSPDarknet(nn.Module):
             csp = CSPLayer(outputs, outputs, blocks, has_shortcut)
             return nn.Sequential(ConvBlock(inputs, outputs, 3, stride=2), *between, csp)
 
-        self.stem = Focus(3, base)
+        self.stem = Focus(channels, base)
         self.dark2 = stage(base, count, has_shortcut=True)
         self.dark3 = stage(2 * base, 3 * count, has_shortcut=True)
         self.dark4 = stage(4 * base, 3 * count, has_shortcut=True)
@@ -120,11 +120,11 @@ class CSPDarknet(nn.Module):
 class PAFPN(nn.Module):
     """The neck: the pyramid is read top down, then bottom up, so each scale knows the others."""
 
-    def __init__(self, width: float, depth: float) -> None:
+    def __init__(self, width: float, depth: float, channels: int = 3) -> None:
         super().__init__()
         low, mid, high = (int(width * channels) for channels in (256, 512, 1024))
         count = max(round(depth * 3), 1)
-        self.backbone = CSPDarknet(width, depth)
+        self.backbone = CSPDarknet(width, depth, channels)
         self.lateral_conv0 = ConvBlock(high, mid, 1)
         self.C3_p4 = CSPLayer(2 * mid, mid, count, has_shortcut=False)
         self.reduce_conv1 = ConvBlock(mid, low, 1)

@@ -2,7 +2,7 @@
 
 In: a trained `PAFPN` and `DetectionHead`. Out: one module, (batch, channels, size, size) to raw
 rows (batch, anchors, 6). Batch norms are folded into the convolutions, and the four-corner stem
-becomes one strided convolution, of one channel where the picture's three are equal.
+becomes one strided convolution, of one channel where those of the picture are equal.
 Called by `runtime`, which runs it in torch or exports it.
 """
 
@@ -40,8 +40,8 @@ def corners_to_kernel(weight: Tensor, channels: int) -> Tensor:
     `channels` is 1 where the picture's three channels are equal: their kernels then add up.
     """
     outputs = len(weight)
-    # Slices come as top left, bottom left, top right, bottom right, three channels each.
-    slices = weight.view(outputs, 2, 2, 3, 3, 3)  # (out, left, top, channel, row, column)
+    # Slices come as top left, bottom left, top right, bottom right, all channels of each.
+    slices = weight.view(outputs, 2, 2, -1, 3, 3)  # (out, left, top, channel, row, column)
     if channels == 1:
         slices = slices.sum(dim=3, keepdim=True)
     # Cell (row, column) of slice (top, left) is pixel (2 row + top, 2 column + left).
@@ -207,7 +207,7 @@ class FoldedDetector(nn.Module):
 
     def __init__(self, pyramid: PAFPN, head: DetectionHead, config: TransVCLConfig) -> None:
         super().__init__()
-        self.channels = 3 if config.detector_input == "map+sqrt+cosine" else 1
+        self.channels = 1 if config.detector_input in ("map", "cosine") else config.channels
         self.pyramid = FoldedPyramid(pyramid, head, self.channels)
         self.scales = nn.ModuleList(FoldedScale(head, i) for i in range(len(STRIDES)))
 

@@ -24,9 +24,11 @@ from vcl_plugin.model.folded import FoldedDetector
 from vcl_plugin.model.lazy_head import LazyHead
 from vcl_plugin.model.runtime import open_runtime
 from vcl_plugin.model.similarity import (
+    Frames,
     detector_picture,
     map_statistics,
     plain_cosine,
+    plain_frames,
     similarity_map,
 )
 from vcl_plugin.model.transvcl import TransVCL
@@ -48,14 +50,14 @@ class Summary:
 class VideoState:
     """One video's (or tile's) share of every pair it may be in."""
 
-    features: Tensor  # (n, 256) as they came
+    plain: Frames  # (n, 256) as they came, and how they change
     x: Tensor  # (1 + n, 256) after the self layer, class token first
     looking: tuple[Tensor, Tensor]  # phi(Q) and the x half of the MLP, for the cross layer
     summary: Summary | None  # of x, for the cross layer; None where nobody looks at it
 
     @property
     def frames(self) -> int:
-        return len(self.features)
+        return len(self.plain.features)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +153,13 @@ class FrozenTransVCL:
             if self.config.attention == "full":
                 whole = torch.ones(1, len(x), dtype=torch.bool, device=self.device)
                 x = enhancement.layers[0](x[None], x[None], whole, whole)[0]
-            return VideoState(features, x, (x, x), None)
+            return VideoState(plain_frames(features, self.config), x, (x, x), None)
         own, other = self.layers
         x = own.update(x, own.look(x), own.sum_up(x))
         # A query is a source only once it is updated, unless both sides look at the same time.
         is_source = side == 1 or self.config.has_symmetric_cross
-        return VideoState(features, x, other.look(x), other.sum_up(x) if is_source else None)
+        summary = other.sum_up(x) if is_source else None
+        return VideoState(plain_frames(features, self.config), x, other.look(x), summary)
 
     @torch.inference_mode()
     def match(self, query: VideoState, reference: VideoState) -> Match:
@@ -165,7 +168,7 @@ class FrozenTransVCL:
         similarity = self._similarity(q[1:], r[1:])
         seen = [q[0], r[0]]
         if self.config.video_head == "tokens+map":
-            cosine = plain_cosine(query.features, reference.features)
+            cosine = plain_cosine(query.plain.features, reference.plain.features)
             seen.append(map_statistics(similarity, cosine))
         logit = self.model.mlp_head(torch.cat(seen)[None])
         return Match(similarity, float(logit), query, reference)
@@ -173,8 +176,8 @@ class FrozenTransVCL:
     @torch.inference_mode()
     def picture(self, match: Match) -> Tensor:
         """(channels, size, size): what the detector sees; one channel where all are equal."""
-        frames = match.query.features, match.reference.features
-        return detector_picture(match.similarity, *frames, self.config)[: self.channels]
+        plain = match.query.plain, match.reference.plain
+        return detector_picture(match.similarity, *plain, self.config)[: self.channels]
 
     @torch.inference_mode()
     def detect(self, pictures: Tensor, min_score: float = 0.0) -> Tensor:

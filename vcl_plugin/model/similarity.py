@@ -1,11 +1,13 @@
 """The similarity map of a pair and the picture the detector sees of it: eq. 5 of the paper.
 
-In: enhanced frames of one pair, (n, 256) and (m, 256), without padding.
+In: enhanced frames of one pair, (n, 256) and (m, 256), without padding, and what they were before.
 Out: the dual-softmax map (n, m); the detector's picture (channels, size, size); map statistics.
 Called by `transvcl` for training and by `frozen` for inference.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +17,41 @@ from vcl_plugin.model.config import TransVCLConfig
 
 MAP_STATISTICS = 6
 _PEAKS = 16
+SCENE_REACH = 8  # seconds to either side in which a frame's scene is looked for
+SCENE_POWER = 4  # frames of another shot have a cosine of 0.1 to 0.3: next to no say
+LONELY = 0.25  # a frame that none around it resembles is all change
+QUIET = 0.1  # a change shorter than that is the encoder's noise and stays short
+
+
+class Frames(NamedTuple):
+    """A video's frames before enhancement, as the detector's picture is drawn from them."""
+
+    features: Tensor  # (n, 256)
+    changes: Tensor | None  # (n, 256), see `frame_changes`; None where no channel shows them
+
+
+def plain_frames(features: Tensor, config: TransVCLConfig) -> Frames:
+    return Frames(features, frame_changes(features) if config.channels == 4 else None)
+
+
+def frame_changes(features: Tensor) -> Tensor:
+    """(n, 256): what each frame adds to the scene around it, at most of unit length.
+
+    Frames of a fixed camera are all alike, so their cosines are one block in which a copy cannot be
+    told from the hour before it. From each frame the mean of its neighbours is taken, weighted by
+    how alike they are, so that no other shot gets mixed in. What is left is the passer-by.
+    """
+    unit = F.normalize(features, dim=1)
+    scene, weight = torch.zeros_like(unit), torch.full_like(unit[:, :1], LONELY)
+    for step in range(1, min(SCENE_REACH, len(unit) - 1) + 1):
+        earlier, later = unit[:-step], unit[step:]
+        alike = (earlier * later).sum(dim=1, keepdim=True).clamp(min=0) ** SCENE_POWER
+        scene[step:] += alike * earlier
+        scene[:-step] += alike * later
+        weight[step:] += alike
+        weight[:-step] += alike
+    change = unit - scene / weight
+    return change / change.norm(dim=1, keepdim=True).clamp(min=QUIET)
 
 
 def similarity_map(query: Tensor, reference: Tensor, config: TransVCLConfig) -> Tensor:
@@ -43,20 +80,20 @@ def _padded_softmax(logits: Tensor, axis: int, padding: int) -> Tensor:
 
 
 def detector_picture(
-    similarity: Tensor, query: Tensor, reference: Tensor, config: TransVCLConfig
+    similarity: Tensor, query: Frames, reference: Frames, config: TransVCLConfig
 ) -> Tensor:
-    """(3, size, size): the map or the plain cosine three times, or map, its root and cosine.
-
-    `query` and `reference` are the frames before enhancement; only the cosine uses them.
-    """
+    """(channels, size, size): the map or the plain cosine three times, or map, its root, cosine
+    and, if asked for, the cosine of changes."""
     if config.detector_input == "map":
         return resize_map(similarity, config).expand(3, -1, -1)
+    cosine = plain_cosine(query.features, reference.features)
     if config.detector_input == "cosine":
-        return resize_map(plain_cosine(query, reference), config).expand(3, -1, -1)
+        return resize_map(cosine, config).expand(3, -1, -1)
     # sqrt has no gradient at 0, where a sure mismatch underflows.
-    root = similarity.clamp(min=1e-12).sqrt()
-    channels = torch.stack([similarity, root, plain_cosine(query, reference)])
-    return resize_map(channels, config)
+    channels = [similarity, similarity.clamp(min=1e-12).sqrt(), cosine]
+    if query.changes is not None and reference.changes is not None:
+        channels.append((query.changes @ reference.changes.T).clamp(min=0))
+    return resize_map(torch.stack(channels), config)
 
 
 def plain_cosine(query: Tensor, reference: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from vcl_plugin.model.similarity import (
     detector_picture,
     map_statistics,
     plain_cosine,
+    plain_frames,
     similarity_map,
 )
 
@@ -52,7 +53,7 @@ class TransVCL(nn.Module):
         self.mlp_head = nn.Sequential(
             nn.Linear(2 * width + extra, width), nn.ReLU(), nn.LayerNorm(width), nn.Linear(width, 1)
         )
-        self.backbone = PAFPN(config.width, config.depth)
+        self.backbone = PAFPN(config.width, config.depth, config.channels)
         self.head = DetectionHead(config.width)
         self.register_buffer("grid", anchor_grid(config), persistent=False)
 
@@ -71,7 +72,8 @@ class TransVCL(nn.Module):
             q_frames = enhanced.query[i, 1:][query_mask[i]]
             r_frames = enhanced.reference[i, 1:][reference_mask[i]]
             maps.append(similarity_map(q_frames, r_frames, self.config))  # (n, m)
-            pictures.append(detector_picture(maps[-1], q, r, self.config))  # (3, size, size)
+            plain = plain_frames(q, self.config), plain_frames(r, self.config)
+            pictures.append(detector_picture(maps[-1], *plain, self.config))  # (C, size, size)
             if self.config.video_head == "tokens+map":
                 statistics.append(map_statistics(maps[-1], plain_cosine(q, r)))
         # 3. Video-level head on both class tokens (eq. 4).

@@ -98,6 +98,7 @@ def test_a_sparse_objectness_leaves_most_classes_uncomputed(golden_model):
         {"map_resize": "nearest"},
         {"detector_input": "map"},
         {"detector_input": "cosine"},
+        {"detector_input": "map+sqrt+cosine"},
         {"width": 0.5},
     ],
     ids=str,

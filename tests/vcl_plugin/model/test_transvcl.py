@@ -56,6 +56,7 @@ def test_small_starts_as_plain_cosine_over_the_temperature():
         {"map_resize": "nearest"},
         {"detector_input": "map"},
         {"detector_input": "cosine"},
+        {"detector_input": "map+sqrt+cosine"},
         {"encoding_scale": 0.0},
     ],
     ids=str,
