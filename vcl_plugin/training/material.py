@@ -7,7 +7,7 @@ Called by `pairs`; `fill_material` is what a new descriptor costs once.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -71,16 +71,33 @@ class Material:
         views = training_views(sources, edits_per_source)
         self.vectors: Array = bank.lookup(views)
         self._places = {view: number for number, view in enumerate(views)}
+        scenes: dict[tuple[str, int, str], int] = {}  # what one source shows, filmed one way
+        self._scenes = np.array(
+            [scenes.setdefault((each.source, each.take, each.edit), len(scenes)) for each in views]
+        )
+        sums = np.zeros((len(scenes), self.vectors.shape[1]), np.float32)
+        np.add.at(sums, self._scenes, self.vectors)
+        self._means = sums / np.bincount(self._scenes)[:, None]
         self._edits = {
             each.name: choose_edits(each.name, edits_per_source)
             for each in sources
             if each.kind in ("photo", "video")
         }
 
-    def lookup(self, views: Sequence[View]) -> Array:
+    def lookup(self, views: Sequence[View], stillness: Mapping[str, float] | None = None) -> Array:
         """(views, 256). An edit that a source lacks is answered by one of those it has, always the
-        same one, so that a copy across several sources may change its edit where the shot does."""
-        return self.vectors[self.numbers(views)]
+        same one, so that a copy across several sources may change its edit where the shot does.
+
+        `stillness` of a source moves its frames towards the mean of their scene: 0 leaves them, 1
+        would be a photograph. A copy stays a copy, because original and copy are moved alike.
+        """
+        numbers = self.numbers(views)
+        vectors: Array = self.vectors[numbers]
+        if not stillness:
+            return vectors
+        share = np.array([[stillness.get(each.source, 0.0)] for each in views], np.float32)
+        vectors = (1 - share) * vectors + share * self._means[self._scenes[numbers]]
+        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
 
     def numbers(self, views: Sequence[View]) -> NDArray[np.intp]:
         return np.fromiter((self._number(view) for view in views), np.intp, len(views))

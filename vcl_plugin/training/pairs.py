@@ -17,6 +17,7 @@ import numpy as np
 from retrieval.errors import Refused
 from vcl_plugin.evaluation.composition import (
     NEGATIVES,
+    Composed,
     Composer,
     Geometry,
     read_geometry,
@@ -29,6 +30,8 @@ from vcl_plugin.training.material import Material, fill_material
 from vcl_plugin.training.recipe import Recipe
 
 OnViews = Callable[[int, int], None]
+# Frames of a fixed camera keep a third to a half of the spread that a gliding one gives them.
+STILLNESS = (0.2, 0.85)
 
 
 class PairSet(Protocol):
@@ -51,12 +54,14 @@ class MadePairs:
         copy_share: float = 0.6,
         vary_share: float = 0.0,
         max_frames: int = 500,
+        still_share: float = 0.0,
     ) -> None:
         if not rows:
             raise Refused("no row of the label files can be used; see data.max_frames")
         self.rows, self.material = rows, material
         self.seed, self.size = seed, size
         self.copy_share, self.vary_share, self.max_frames = copy_share, vary_share, max_frames
+        self.still_share = still_share
 
     def pair(self, number: int) -> TrainingPair:
         draw = np.random.default_rng([self.seed, number])
@@ -69,13 +74,24 @@ class MadePairs:
         else:
             composed = composer.compose_negative(row, NEGATIVES[draw.integers(len(NEGATIVES))])
         boxes = np.array(composed.truth, np.float32).reshape(-1, 4)
+        stillness = self._draw_stillness(composed, draw)
         return TrainingPair(
-            query=self.material.lookup(composed.query),
-            reference=self.material.lookup(composed.reference),
+            query=self.material.lookup(composed.query, stillness),
+            reference=self.material.lookup(composed.reference, stillness),
             boxes=boxes,
             is_copy=bool(len(boxes)),
             key=f"made/{self.seed}/{number}",
         )
+
+    def _draw_stillness(self, composed: Composed, draw: np.random.Generator) -> dict[str, float]:
+        """How little each source moves; nothing for most pairs."""
+        if not self.still_share or draw.random() >= self.still_share:
+            return {}
+        names = sorted(
+            {view.source for side in (composed.query, composed.reference) for view in side}
+        )
+        amounts = draw.uniform(*STILLNESS, len(names))
+        return dict(zip(names, amounts.tolist(), strict=True))
 
 
 class FolderPairs:
@@ -208,6 +224,7 @@ def open_pairs(
                 data.copy_share,
                 recipe.augment.geometry,
                 data.max_frames,
+                recipe.augment.still,
             )
         )
     longest = min(recipe.network.max_frames, 1200)

@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from retrieval.errors import Refused
 from vcl_plugin.evaluation.folder import Folder
@@ -105,7 +107,8 @@ class Run:
             start = load_transvcl(self.recipe.start)
             # Weights of a first phase without the encoder bring none: it starts anew.
             has_encoder = start.config.attention != "none"
-            model.load_state_dict(start.state_dict(), strict=has_encoder)
+            entries = widen_stem(start, model.config.channels)
+            model.load_state_dict(entries, strict=has_encoder)
         return model
 
     def _open(self) -> PairSet:
@@ -240,6 +243,17 @@ class Run:
         from vcl_plugin.training.curves import draw_curves
 
         draw_curves(self._log, self.folder / "curves.png")
+
+
+def widen_stem(model: TransVCL, channels: int) -> dict[str, Tensor]:
+    """The weights for a picture of more channels: the new ones count for nothing yet."""
+    entries = dict(model.state_dict())
+    missing = channels - model.config.channels
+    if missing > 0:
+        name = "backbone.backbone.stem.conv.conv.weight"
+        corners = entries[name].unflatten(1, (4, -1))  # (out, corner, channel, 3, 3)
+        entries[name] = F.pad(corners, (0, 0, 0, 0, 0, missing)).flatten(1, 2)
+    return entries
 
 
 def _join_group(place: Place, device: str) -> None:

@@ -16,7 +16,7 @@ from vcl_plugin.evaluation.folder import LabelledPair, write_folder
 from vcl_plugin.model import TransVCL, load_transvcl, read_facts, save_transvcl
 from vcl_plugin.training.loop import Trainer
 from vcl_plugin.training.recipe import Augment, Data, Loop, Loss, Recipe, Validation
-from vcl_plugin.training.run import Run
+from vcl_plugin.training.run import Run, widen_stem
 
 RECIPE = Recipe(
     model={"map_size": 64},
@@ -46,7 +46,7 @@ def test_training_lowers_the_loss():
     recipe = replace(RECIPE, loop=Loop(steps=60, batch=4, warmup=5, bypass=60, rate=2e-3))
     torch.manual_seed(0)
     trainer = Trainer(recipe, PlantedPairs(size=4), TransVCL(recipe.network))
-    losses = [float(trainer.advance().total) for _ in range(40)]
+    losses = [float(trainer.advance().total) for _ in range(60)]
     assert np.mean(losses[-5:]) < 0.6 * np.mean(losses[:5])
 
 
@@ -93,6 +93,26 @@ def test_weights_of_the_phase_without_the_encoder_can_be_gone_on_from(tmp_path):
     assert len(model.feat_encoding.layers) == 2
     stem = "backbone.backbone.stem.conv.conv.weight"
     assert torch.equal(model.state_dict()[stem], first.state_dict()[stem])
+
+
+def test_weights_of_fewer_channels_go_on_with_the_same_answers(tmp_path):
+    torch.manual_seed(0)
+    config = replace(RECIPE.network, detector_input="map+sqrt+cosine")
+    before = TransVCL(config)
+    with torch.no_grad():
+        before.train()(*two_videos())  # statistics that are not 0 and 1
+    after = TransVCL(RECIPE.network)
+    assert after.config.channels == 4
+    after.load_state_dict(widen_stem(before, 4))
+    with torch.no_grad():
+        expected, found = before.eval()(*two_videos()), after.eval()(*two_videos())
+    torch.testing.assert_close(found.raw, expected.raw, rtol=1e-4, atol=1e-4)
+
+
+def two_videos() -> tuple[torch.Tensor, ...]:
+    pair = plant(1)
+    sides = [torch.from_numpy(each)[None] for each in (pair.query, pair.reference)]
+    return *sides, *(torch.ones(each.shape[:2], dtype=torch.bool) for each in sides)
 
 
 def test_loss_that_is_no_number_stops_the_run():
