@@ -82,6 +82,27 @@ def size_of(snapshot: Path) -> dict[str, int]:
 
 
 @contextmanager
+def lock_index(folder: Path, key: str, wait: bool = True) -> Iterator[bool]:
+    """Whether this process alone may make a snapshot there; False only if it need not wait.
+
+    A lock on a file and not in PostgreSQL: machines with folders of their own are not in each
+    other's way, and a build of an hour holds no transaction open.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder / f"{key}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        os.close(handle)
+
+
+@contextmanager
 def new_snapshot(folder: Path, key: str, seq: int) -> Iterator[Path]:
     """A folder to write into; at the end it is the current snapshot, or gone if that failed."""
     folder.mkdir(parents=True, exist_ok=True)

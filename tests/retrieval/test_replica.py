@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, event, text
 
 from retrieval import replica as replicas
 from retrieval.catalogue import REFERENCES, UPLOADS, count_changes
@@ -118,6 +120,52 @@ def test_one_at_a_time_makes_a_snapshot(site: Replica):
     with site._alone():
         assert not again(site).snapshot_if_due()
     assert again(site).snapshot_if_due()
+
+
+def shorten_idleness(database: Engine) -> None:
+    """Connections of this test may be idle in a transaction for a fifth of a second."""
+
+    def limit(connection: Any, record: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET idle_in_transaction_session_timeout = '200ms'")
+        connection.commit()
+
+    event.listen(database, "connect", limit)
+    database.dispose()
+
+
+def test_a_build_may_take_longer_than_a_transaction_may_be_idle(
+    site: Replica, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("a", "b", "c"):
+        plant(site, name)
+    shorten_idleness(site.database)
+    save = VideoIndex.save
+
+    def save_slowly(index: VideoIndex, *arguments: Any, **named: Any) -> Path:
+        time.sleep(0.6)
+        return save(index, *arguments, **named)
+
+    monkeypatch.setattr(VideoIndex, "save", save_slowly)
+    assert site.snapshot_if_due()
+    assert len(site.build()) == 3
+
+
+def test_writing_into_a_shared_index_may_take_as_long(db: Engine, tmp_path: Path):
+    shorten_idleness(db)
+    site = open_replica(db, tmp_path, index_url="milvus://elsewhere")
+    with site._alone():
+        time.sleep(0.6)
+
+
+def test_machines_with_folders_of_their_own_do_not_wait_for_each_other(
+    site: Replica, tmp_path: Path
+):
+    for name in ("a", "b", "c"):
+        plant(site, name)
+    elsewhere = open_replica(site.database, tmp_path / "another machine")
+    with elsewhere._alone():
+        assert site.snapshot_if_due()
 
 
 def test_after_a_move_to_another_database_the_old_snapshot_counts_for_nothing(site: Replica):
