@@ -19,6 +19,7 @@ from typing import Any
 from celery import Celery, Task
 from kombu.exceptions import OperationalError as BrokerError
 from redis.exceptions import RedisError
+from sqlalchemy.exc import SQLAlchemyError
 
 from retrieval import catalogue, searches
 from retrieval.arguments import read_arguments
@@ -229,12 +230,17 @@ def sweep() -> None:
     try:
         engine = process_engine()
         messages = sweep_lost_work(engine.database, engine.settings, _count_messages)
-    except (RetrievalError, *BROKER_ERRORS) as error:
-        log.warning("sweep put off: %s", error)
+    except (RetrievalError, SQLAlchemyError, *BROKER_ERRORS) as error:
+        log.warning("sweep put off: %s", first_line(error))
         return
     if messages:
         log.warning("sweep resent=%d", len(messages))
     send(messages)
+
+
+def first_line(error: Exception) -> str:
+    """What happened, without the statement that SQLAlchemy adds to it."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _count_messages(task: str) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,10 @@ from retrieval import catalogue, searches, tasks
 from retrieval.database import transaction
 from retrieval.engine import INGEST, LOCALIZE, RESCAN, SEARCH, Message
 from retrieval.errors import ServiceUnavailable
+from retrieval.settings import load_settings
 from tests.retrieval.planted_rows import plant_videos, read_row
 from tests.retrieval.test_store import unit_rows
+from vcl_plugin.cli.worker import Supervisor
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
@@ -196,6 +200,42 @@ def test_a_sweep_without_a_broker_is_put_off(
     monkeypatch.setattr(tasks, "_count_messages", away)
     tasks.sweep()
     assert "sweep put off: nobody there" in caplog.text
+
+
+@pytest.mark.usefixtures("site_environment")
+def test_a_sweep_that_the_database_refuses_is_put_off_in_one_line(
+    db: Engine, caplog: pytest.LogCaptureFixture
+):
+    with transaction(db) as connection:
+        connection.exec_driver_sql("DROP TABLE searches CASCADE")
+    tasks.sweep()
+    [line] = [each for each in caplog.messages if each.startswith("sweep put off")]
+    assert '"searches" does not exist' in line
+    assert "\n" not in line
+
+
+@pytest.fixture
+def supervisor(site_environment: None) -> Iterator[Supervisor]:
+    """One that looks after a worker which does nothing."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+    handlers = [signal.getsignal(each) for each in numbers]
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    supervisor = Supervisor(command, ["search"], load_settings())
+    yield supervisor
+    supervisor.child.kill()
+    supervisor.child.wait()
+    for number, handler in zip(numbers, handlers, strict=True):
+        signal.signal(number, handler)
+
+
+def test_the_supervisor_outlives_what_the_database_refuses(
+    supervisor: Supervisor, db: Engine, caplog: pytest.LogCaptureFixture
+):
+    with transaction(db) as connection:
+        connection.exec_driver_sql("DROP TABLE index_changes CASCADE")
+    supervisor._look_after()
+    assert "the worker goes on and tries again" in caplog.text
+    assert supervisor.child.poll() is None
 
 
 def test_the_engine_s_messages_are_tasks_that_exist(celery_app: Celery):
