@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine
 
 from retrieval import catalogue, leases, searches
-from retrieval.candidates import propose_pairs
+from retrieval.candidates import find_copies, propose_pairs
 from retrieval.database import transaction
 from retrieval.descriptors import Descriptor, flag_low_information, load_descriptor
 from retrieval.errors import (
@@ -30,7 +30,7 @@ from retrieval.errors import (
     ServiceUnavailable,
 )
 from retrieval.index import Index
-from retrieval.plugins import Localizer, Pooler, load_localizer, load_pooler
+from retrieval.plugins import Localizer, Pooled, Pooler, load_localizer, load_pooler
 from retrieval.pooling import pool_query
 from retrieval.records import Pair
 from retrieval.replica import Replica
@@ -196,16 +196,17 @@ class RetrievalEngine:
     def rescan(self, reference_id: str) -> list[Message]:
         """Look for a reference in the uploads that were searched before; nothing is decoded again.
 
-        Each upload that comes near gets a search of its own, with this one pair.
+        All that plainly copy it, and the `top_k` nearest others; asked again, the next nearest.
+        Each upload that was not compared with it gets a search of its own, with this one pair.
         """
         pooled = pool_query(self.pooler, self.read_descriptors(reference_id))
-        near = propose_pairs(
-            self.uploads.refresh(),
-            reference_id,
-            pooled,
-            self.settings.top_k,
-            self.settings.min_candidate_score,
-        )
+        with transaction(self.database) as connection:
+            known = searches.list_compared(connection, reference_id, self.method)
+        near = [
+            each
+            for each in self._near_uploads(reference_id, pooled, len(known))
+            if each.reference_id not in known
+        ]
         messages: list[Message] = []
         for found in near:
             upload_id = found.reference_id
@@ -215,6 +216,14 @@ class RetrievalEngine:
                 waiting = searches.open_pairs(connection, search_id, [pair], self.method)
             messages += self.batches(search_id, upload_id, waiting)
         return messages
+
+    def _near_uploads(self, reference_id: str, pooled: Pooled, beyond: int) -> list[Pair]:
+        """Each upload that may hold the reference, once: the nearest, and every plain copy."""
+        index, settings = self.uploads.refresh(), self.settings
+        copies = find_copies(index, reference_id, pooled)
+        reach = settings.top_k + beyond
+        others = propose_pairs(index, reference_id, pooled, reach, settings.min_candidate_score)
+        return list({each.reference_id: each for each in [*others, *copies]}.values())
 
     def batches(self, search_id: str, query_id: str, reference_ids: Sequence[str]) -> list[Message]:
         """Localize messages, small enough that several workers share a search."""

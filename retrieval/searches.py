@@ -80,6 +80,17 @@ def list_searched(connection: Connection, query_ids: Sequence[str]) -> set[str]:
     return set(found.scalars())
 
 
+def list_compared(connection: Connection, reference_id: str, method: Method) -> set[str]:
+    """The queries that were compared with a reference in that way, or wait for it."""
+    found = connection.execute(
+        text("""
+        SELECT query_id FROM pairs WHERE reference_id = :reference AND model = :model
+           AND settings_digest = :digest AND status <> 'quarantined'"""),
+        {"reference": reference_id, "model": method.model, "digest": method.settings_digest},
+    )
+    return set(found.scalars())
+
+
 def open_pairs(
     connection: Connection, search_id: str, pairs: Sequence[Pair], method: Method
 ) -> list[str]:

@@ -286,6 +286,48 @@ def test_an_unreadable_reference_is_left_out_said_so_and_found_when_it_is_back(
     assert len(engine.build_index()) == 2
 
 
+def plant_upload(engine: RetrievalEngine, name: str, rows: np.ndarray) -> None:
+    kind = engine.descriptor.fingerprint.key
+    path = engine.store.write(name, kind, rows)
+    with transaction(engine.database) as connection:
+        catalogue.register_foreign(connection, name, None, float(len(rows)))
+        catalogue.record_descriptors(connection, name, kind, str(path), len(rows), 256)
+
+
+def rescanned(engine: RetrievalEngine, reference: str) -> list[str]:
+    return sorted(each.arguments["query_id"] for each in engine.rescan(reference))
+
+
+def test_a_rescan_finds_every_copy_and_not_the_nearest_few(db: Engine, tmp_path: Path):
+    engine = make_engine(db, tmp_path / "home", top_k=3, localizer="tn")
+    film = unit_rows(24, seed=1)
+    plant_reference(engine, "film", film)
+    for number in range(200):  # more than the background of a query is made of
+        plant_upload(engine, f"copy{number:03}", np.concatenate([unit_rows(8, 900 + number), film]))
+    for number in range(9):
+        plant_upload(engine, f"other{number}", unit_rows(32, seed=100 + number))
+    found = rescanned(engine, "film")
+    assert [each for each in found if each.startswith("copy")] == [
+        f"copy{n:03}" for n in range(200)
+    ]
+    assert len(found) <= 203
+
+
+def test_a_rescan_asked_again_goes_on_behind_what_was_compared(db: Engine, tmp_path: Path):
+    engine = make_engine(db, tmp_path / "home", top_k=2, min_candidate_score=-1, localizer="tn")
+    plant_reference(engine, "film", unit_rows(24, seed=1))
+    for number in range(5):
+        plant_upload(engine, f"u{number}", unit_rows(24, seed=10 + number))
+    rounds = [rescanned(engine, "film") for _ in range(4)]
+    assert [len(each) for each in rounds] == [2, 2, 1, 0]
+    assert sorted(each for found in rounds for each in found) == [
+        f"u{number}" for number in range(5)
+    ]
+    with transaction(db) as connection:
+        count = connection.execute(text("SELECT count(*) FROM searches")).scalar()
+    assert count == 5, "no search is opened for what was compared"
+
+
 def test_a_saved_index_is_the_start_of_the_next_process(
     engine: RetrievalEngine, db: Engine, monkeypatch: pytest.MonkeyPatch
 ):
