@@ -180,18 +180,22 @@ class RetrievalEngine:
         self.uploads.build()
         return self.references.build()
 
-    def welcome(self, reference_id: str) -> list[Message]:
-        """What a new reference sets off: a search of it against all others, whose owners should
-        know of footage they share, and a look into old uploads if that is set.
+    def welcome(self, reference_id: str) -> Iterator[Message]:
+        """What a new reference sets off: a look into old uploads if that is set, and a search of
+        it against all others, whose owners should know of footage they share.
+
+        Each message is to be sent before the next is asked for. The search is a row, which the
+        sweeper sends if the broker does not take it; no row stands for the rescan. So the search is
+        written last, and says to a second attempt that the rescan is on its way.
         """
         with transaction(self.database) as connection:
-            if searches.was_searched(connection, reference_id):
-                return []
-            search_id = searches.create_search(connection, reference_id)
-        messages = [Message(SEARCH, {"search_id": search_id})]
+            if searches.was_searched_as_reference(connection, reference_id):
+                return
         if self.settings.rescan_new:
-            messages.append(Message(RESCAN, {"reference_id": reference_id}))
-        return messages
+            yield Message(RESCAN, {"reference_id": reference_id})
+        with transaction(self.database) as connection:
+            search_id = searches.create_search(connection, reference_id)
+        yield Message(SEARCH, {"search_id": search_id})
 
     def rescan(self, reference_id: str) -> list[Message]:
         """Look for a reference in the uploads that were searched before; nothing is decoded again.

@@ -62,9 +62,18 @@ def create_search(connection: Connection, query_id: str, search_id: str | None =
     return new_id
 
 
-def was_searched(connection: Connection, query_id: str) -> bool:
+def was_searched_as_reference(connection: Connection, reference_id: str) -> bool:
+    """Whether it was searched since it entered the index of references.
+
+    A search from the time when it was an upload says nothing of the references that came since.
+    """
     found = connection.execute(
-        text("SELECT EXISTS (SELECT 1 FROM searches WHERE query_id = :query)"), {"query": query_id}
+        text("""
+        SELECT EXISTS (
+            SELECT 1 FROM searches WHERE query_id = :reference AND created_at >= coalesce(
+                (SELECT max(created_at) FROM index_changes WHERE video_id = :reference
+                    AND collection = 'references' AND action = 'add'), '-infinity'))"""),
+        {"reference": reference_id},
     )
     return bool(found.scalar_one())
 

@@ -108,7 +108,9 @@ def send(messages: Iterable[Message]) -> None:
             "is back",
             error,
         )
-        unwritten: list[Message] = []
+        unwritten = [
+            each for each in pending if each.task == RESCAN
+        ]  # if the database is away, too
         with suppress(ServiceUnavailable), transaction(process_engine().database) as connection:
             unwritten = mark_unsent(connection, pending)
         if unwritten:
@@ -141,7 +143,12 @@ def ingest(video_id: str) -> None:
     video = engine.ingest(video_id, wait=False)
     log.info("ingest video=%s status=%s reason=%s", video_id, video["status"], video["reason"])
     if video["is_reference"] and video["status"] == "ready":
-        send(engine.welcome(video_id))
+        _welcome(engine, video_id)
+
+
+def _welcome(engine: RetrievalEngine, reference_id: str) -> None:
+    for message in engine.welcome(reference_id):
+        send([message])
 
 
 @app.task(name=SEARCH, **PATIENT)
@@ -203,6 +210,9 @@ def register(
         if is_reference:
             catalogue.make_reference(connection, video_id)
     log.info("register video=%s frames=%d", video_id, stored.frames)
+    # Descriptors of another kind are compared by whoever made them, not by this engine's index.
+    if is_reference and fingerprint == engine.descriptor.fingerprint.key:
+        _welcome(engine, video_id)
 
 
 def _read_foreign(store: Store, descriptors: str, fingerprint: str) -> StoredDescriptors:

@@ -19,10 +19,11 @@ from sqlalchemy import Engine
 
 from retrieval import catalogue, searches, tasks
 from retrieval.database import transaction
-from retrieval.engine import INGEST, LOCALIZE, RESCAN, SEARCH, Message
+from retrieval.engine import INGEST, LOCALIZE, RESCAN, SEARCH, Message, RetrievalEngine
 from retrieval.errors import ServiceUnavailable
 from retrieval.settings import load_settings
 from tests.retrieval.planted_rows import plant_videos, read_row
+from tests.retrieval.test_engine import CoarseDescriptor
 from tests.retrieval.test_store import unit_rows
 from vcl_plugin.cli.worker import Supervisor
 
@@ -148,6 +149,72 @@ def test_a_registered_array_is_a_ready_video_and_a_reference_if_asked(db: Engine
     assert (video["status"], video["duration"], video["title"]) == ("ready", 9.0, "A film")
     assert video["is_reference"]
     assert {(each.action, each.video_id, each.path) for each in changes} == {("add", "42", path)}
+
+
+@pytest.fixture
+def coarse_engine(
+    site_environment: None, monkeypatch: pytest.MonkeyPatch
+) -> tuple[RetrievalEngine, list[str]]:
+    """This process's engine, which looks into old uploads, and the tasks that it sent."""
+    monkeypatch.setenv("VCL_RESCAN_NEW", "true")
+    engine = tasks.process_engine()
+    engine.__dict__["descriptor"] = CoarseDescriptor()
+    sent: list[str] = []
+    monkeypatch.setattr(tasks.app, "send_task", lambda name, **_: sent.append(name))
+    return engine, sent
+
+
+def test_a_reference_that_a_foreign_engine_registers_is_welcomed_once(
+    coarse_engine: tuple[RetrievalEngine, list[str]], tmp_path: Path
+):
+    engine, sent = coarse_engine
+    np.save(tmp_path / "a.npy", unit_rows(9))
+    path, ours = str(tmp_path / "a.npy"), engine.descriptor.fingerprint.key
+    tasks.register("upload", path, ours)
+    tasks.register("of another kind", path, "isc-1", is_reference=True)
+    assert sent == []
+    tasks.register("film", path, ours, is_reference=True)
+    assert sent == [RESCAN, SEARCH]
+    tasks.ingest("film")
+    assert sent == [RESCAN, SEARCH]
+
+
+def test_an_upload_that_becomes_a_reference_is_welcomed_though_it_was_searched(
+    coarse_engine: tuple[RetrievalEngine, list[str]], tmp_path: Path
+):
+    engine, sent = coarse_engine
+    np.save(tmp_path / "a.npy", unit_rows(9))
+    tasks.register("film", str(tmp_path / "a.npy"), engine.descriptor.fingerprint.key)
+    with transaction(engine.database) as connection:
+        searches.create_search(connection, "film")
+    with transaction(engine.database) as connection:
+        catalogue.make_reference(connection, "film")
+    tasks.ingest("film")
+    assert sent == [RESCAN, SEARCH]
+
+
+def test_a_rescan_that_the_broker_did_not_take_is_sent_by_the_next_attempt(
+    coarse_engine: tuple[RetrievalEngine, list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    engine, sent = coarse_engine
+    np.save(tmp_path / "a.npy", unit_rows(9))
+    tasks.register("film", str(tmp_path / "a.npy"), engine.descriptor.fingerprint.key)
+    with transaction(engine.database) as connection:
+        catalogue.make_reference(connection, "film")
+
+    def refuse_rescan(name: str, **_: object) -> None:
+        if name == RESCAN:
+            raise OperationalError("connection refused")
+        sent.append(name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tasks.app, "send_task", refuse_rescan)
+        with pytest.raises(ServiceUnavailable):
+            tasks.ingest("film")
+    tasks.ingest("film")
+    assert sent == [RESCAN, SEARCH]
 
 
 @pytest.mark.parametrize(
