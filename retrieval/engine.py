@@ -393,5 +393,14 @@ def describe_video(
                 tracker.watch(frames)
             done += len(frames)
             on_frames(done, reader.info.duration)
-        duration = reader.info.duration
-    return np.concatenate(vectors), np.concatenate(flags), duration or float(done)
+    return np.concatenate(vectors), np.concatenate(flags), _length(reader.seconds, done)
+
+
+def _length(seconds: float | None, frames: int) -> float:
+    """How long a video is by what was decoded of it, one frame a second.
+
+    What its container declares may be anything: less than nothing, or thirty years.
+    """
+    if seconds is not None and abs(seconds - frames) <= 1.0:
+        return seconds
+    return float(frames)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from retrieval.pooling import pool_query
 from retrieval.records import Fingerprint
 from retrieval.settings import Settings
 from retrieval.store import NO_PARTS
-from retrieval.video import read_frames
+from retrieval.video import probe_video, read_frames
 from tests.retrieval.planted_rows import read_row
 from tests.retrieval.test_store import unit_rows
 from vcl_plugin.footage import render_reference, write_video
@@ -85,6 +86,19 @@ def test_a_film_is_ready_after_ingest_and_its_descriptors_are_stored(
     assert (video["status"], video["leased_by"], video["duration"]) == ("ready", None, 6.0)
     assert engine.read_descriptors(video_id).frames == 6
     assert engine.ingest(video_id)["attempts"] == 1, "what is ready is not described again"
+
+
+@pytest.mark.parametrize("declared", [-5.0, 1e9])
+def test_a_film_is_as_long_as_it_plays_whatever_its_container_says(
+    engine: RetrievalEngine, tmp_path: Path, declared: float
+):
+    path = render_reference(tmp_path / "film.mkv", seed=1, seconds=6, size=(64, 48))
+    content = path.read_bytes()
+    place = content.index(b"\x44\x89\x88") + 3  # Matroska's Duration: milliseconds, a float of 8
+    path.write_bytes(content[:place] + struct.pack(">d", 1000 * declared) + content[place + 8 :])
+    assert probe_video(path).duration == pytest.approx(declared)
+    video = engine.ingest(engine.register(path))
+    assert (video["status"], video["duration"]) == ("ready", pytest.approx(6, abs=0.1))
 
 
 def test_a_file_that_is_no_film_fails_with_its_reason(engine: RetrievalEngine, tmp_path: Path):
