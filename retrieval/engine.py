@@ -128,7 +128,7 @@ class RetrievalEngine:
             with transaction(self.database) as connection:
                 video = catalogue.read_video(connection, video_id)
                 if video["status"] == "ready":
-                    if self._is_described(connection, video_id):
+                    if self.is_described(connection, video_id):
                         return video
                     if video["path"] is None:
                         return {**video, "status": "failed", **self._not_ours(video_id)}
@@ -295,7 +295,7 @@ class RetrievalEngine:
                 f"descriptors, the first is {next(iter(left_out))}; see its log",
             )
 
-    def _is_described(self, connection: Connection, video_id: str) -> bool:
+    def is_described(self, connection: Connection, video_id: str) -> bool:
         """Whether the video has descriptors of our kind, and their file is still there."""
         key = self.descriptor.fingerprint.key
         path = catalogue.find_descriptors(connection, video_id, key)

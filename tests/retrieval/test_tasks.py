@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,11 +23,14 @@ from retrieval import catalogue, searches, tasks
 from retrieval.database import transaction
 from retrieval.engine import INGEST, LOCALIZE, RESCAN, SEARCH, Message, RetrievalEngine
 from retrieval.errors import ServiceUnavailable
+from retrieval.records import Fingerprint
 from retrieval.settings import load_settings
 from tests.retrieval.planted_rows import plant_videos, read_row
 from tests.retrieval.test_engine import CoarseDescriptor
 from tests.retrieval.test_store import unit_rows
+from vcl_plugin.cli.ingest import _register
 from vcl_plugin.cli.worker import Supervisor
+from vcl_plugin.footage import render_reference
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
@@ -215,6 +220,64 @@ def test_a_rescan_that_the_broker_did_not_take_is_sent_by_the_next_attempt(
             tasks.ingest("film")
     tasks.ingest("film")
     assert sent == [RESCAN, SEARCH]
+
+
+def ingest_file(engine: RetrievalEngine, path: Path, owner: str | None = None) -> str:
+    """What `vcl ingest` does with a file before it waits."""
+    failures: list[dict[str, Any]] = []
+    [video_id] = _register(engine, path, owner, None, failures)
+    assert failures == []
+    return video_id
+
+
+def test_a_folder_ingested_again_asks_for_what_is_left_to_do_and_nothing_else(
+    coarse_engine: tuple[RetrievalEngine, list[str]], tmp_path: Path
+):
+    engine, sent = coarse_engine
+    path = render_reference(tmp_path / "film.mp4", seed=1, seconds=2, size=(64, 48))
+    video_id = ingest_file(engine, path)
+    assert sent == [INGEST]
+    engine.ingest(video_id)
+    assert ingest_file(engine, path) == video_id
+    assert sent == [INGEST], "it is described"
+    ingest_file(engine, path, owner="Ana")
+    assert sent == [INGEST] * 2, "a new reference is to be compared with the others"
+    other = CoarseDescriptor()
+    other.fingerprint = Fingerprint("coarse", "none", 256, 1.0, "another")
+    engine.__dict__["descriptor"] = other
+    ingest_file(engine, path, owner="Ana")
+    assert sent == [INGEST] * 3, "another descriptor has not seen it"
+    assert engine.ingest(video_id)["status"] == "ready"
+    ingest_file(engine, path, owner="Ana")
+    assert sent == [INGEST] * 3
+
+
+def test_a_file_that_failed_is_tried_again_by_the_next_ingest_of_its_folder(
+    coarse_engine: tuple[RetrievalEngine, list[str]], tmp_path: Path
+):
+    engine, sent = coarse_engine
+    path = tmp_path / "film.mp4"
+    path.write_text("just words")
+    video_id = ingest_file(engine, path)
+    assert engine.ingest(video_id)["status"] == "failed"
+    assert ingest_file(engine, path) == video_id
+    assert sent == [INGEST] * 2
+    with transaction(engine.database) as connection:
+        assert catalogue.read_video(connection, video_id)["status"] == "waiting"
+
+
+def test_a_file_replaced_by_an_older_one_is_another_video(
+    coarse_engine: tuple[RetrievalEngine, list[str]], tmp_path: Path
+):
+    engine, _ = coarse_engine
+    path, older = tmp_path / "film.mp4", tmp_path / "older.mp4"
+    path.write_text("one film")
+    older.write_text("an older film")
+    os.utime(older, (1e9, 1e9))
+    first = ingest_file(engine, path)
+    time.sleep(0.05)  # clocks of files tick slowly
+    older.replace(path)
+    assert ingest_file(engine, path) != first
 
 
 @pytest.mark.parametrize(
