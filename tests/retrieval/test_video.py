@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import struct
@@ -367,6 +368,32 @@ def test_a_decoder_that_hangs_is_too_slow(tmp_path: Path, monkeypatch: Any) -> N
     sleeper.write_text("import time; time.sleep(60)")
     monkeypatch.setattr(video, "DECODER", sleeper)
     assert code_of(path, timeout=0.3) == "too_slow"
+
+
+def test_a_decoder_that_used_up_its_processor_time_is_too_slow(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    path = write(tmp_path / "film.mp4", seconds=1)
+    burner = tmp_path / "burner.py"
+    burner.write_text(
+        "import runpy\n"
+        f"limits = runpy.run_path({str(video.DECODER.with_name('confinement.py'))!r})\n"
+        "limits['limit_resources'](1 << 30, 1)\n"
+        "while True: pass\n"
+    )
+    monkeypatch.setattr(video, "DECODER", burner)
+    assert code_of(path, timeout=60) == "too_slow"
+
+
+def test_a_long_film_may_take_the_decoder_longer_than_it_keeps_us_waiting(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    path = write(tmp_path / "film.mp4", seconds=1)
+    spy, seen = tmp_path / "spy.py", tmp_path / "seen.json"
+    spy.write_text(f"import sys; open({str(seen)!r}, 'w').write(sys.argv[1])")
+    monkeypatch.setattr(video, "DECODER", spy)
+    assert code_of(path, timeout=600.0, max_frames=36_000) == "decoder_died"
+    assert json.loads(seen.read_text())["cpu_seconds"] > 36_000
 
 
 def test_a_decoder_that_crashes_costs_one_video(tmp_path: Path, monkeypatch: Any) -> None:
