@@ -144,9 +144,15 @@ def finish_ingest(connection: Connection, video_id: str, duration: float, holder
 
 
 def reopen(connection: Connection, video_id: str) -> None:
-    """Let a ready video be described once more, by another descriptor."""
+    """Let a ready video be described once more, by another descriptor.
+
+    One that is at work already, because somebody else reopened it a moment ago, is left alone.
+    """
     connection.execute(
-        text("UPDATE videos SET status = 'waiting', attempts = 0 WHERE id = :id"), {"id": video_id}
+        text("""
+        UPDATE videos SET status = 'waiting', attempts = 0
+        WHERE id = :id AND status = 'ready'"""),
+        {"id": video_id},
     )
 
 
