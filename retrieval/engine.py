@@ -309,11 +309,12 @@ class RetrievalEngine:
         }
 
     def read_descriptors(self, video_id: str) -> StoredDescriptors:
+        key = self.descriptor.fingerprint.key
         with transaction(self.database) as connection:
-            path = catalogue.find_descriptors(connection, video_id, self.descriptor.fingerprint.key)
+            path = catalogue.find_descriptors(connection, video_id, key)
         if path is None:
             raise BadVideo(f"video {video_id!r} has no descriptors yet", code="no_frames")
-        return self.store.read(path)
+        return self.store.read(path, key)
 
     def _describe(self, video: dict[str, Any], holder: str) -> None:
         """Describe a leased video: it becomes ready, or failed, or waits for another attempt."""

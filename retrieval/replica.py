@@ -198,7 +198,7 @@ class Replica:
         unreadable: dict[str, str] = {}
         for video_id, path in pending.items():
             try:
-                stored = self.store.read(path)
+                stored = self.store.read(path, self.fingerprint)
             except RetrievalError as error:
                 log.error("video %s is left out of the index: %s", video_id, error)
                 index.remove(video_id)

@@ -226,12 +226,7 @@ def _read_foreign(store: Store, descriptors: str, fingerprint: str) -> StoredDes
             f"{descriptors!r} is a relative path, and workers have folders of their own; "
             "give an absolute path or a file:// URL"
         )
-    stored = store.read(descriptors)
-    if stored.fingerprint not in (None, fingerprint):
-        raise FingerprintMismatch(
-            f"{descriptors} was made by {stored.fingerprint}, not by {fingerprint}"
-        )
-    return stored
+    return store.read(descriptors, fingerprint)
 
 
 @app.task(name="retrieval.sweep", expires=60)

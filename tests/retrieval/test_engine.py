@@ -352,7 +352,9 @@ def test_a_saved_index_is_the_start_of_the_next_process(
     read_paths: list[str] = []
     original = later.store.read
     monkeypatch.setattr(
-        later.store, "read", lambda path: (read_paths.append(str(path)), original(path))[1]
+        later.store,
+        "read",
+        lambda path, key: (read_paths.append(str(path)), original(path, key))[1],
     )
     assert len(later.refresh_index()) == 2
     assert len(read_paths) == 1, "only what is new is read from the store"

@@ -114,6 +114,18 @@ def test_a_snapshot_remembers_whom_it_could_not_read(site: Replica):
     check_answers(other, {"a", "b", "c"}, ["a", "b", "c"])
 
 
+def test_a_file_replaced_by_descriptors_of_another_kind_is_left_out(
+    site: Replica, caplog: pytest.LogCaptureFixture
+):
+    for name in ("a", "b"):
+        plant(site, name)
+    foreign = site.store.write("b", "another-kind", rows_of("b"))
+    foreign.replace(site.store.path_of("b", KIND))
+    site.refresh()
+    assert list(site.unreadable) == ["b"]
+    assert f"was made by another-kind, not by {KIND}" in caplog.text
+
+
 def test_one_at_a_time_makes_a_snapshot(site: Replica):
     for name in ("a", "b", "c"):
         plant(site, name)
