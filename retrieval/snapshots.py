@@ -20,6 +20,7 @@ from pathlib import Path
 from retrieval.store import write_atomically
 
 CURRENT = "current.json"
+DAMAGED = "damaged.json"  # what a pointer is called whose snapshot cannot be read
 FACTS = "facts.json"
 
 
@@ -50,6 +51,16 @@ def current_snapshot(folder: Path, key: str) -> Path | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return snapshot if snapshot.is_dir() else None
+
+
+def set_aside(folder: Path, key: str, snapshot: Path) -> None:
+    """Let a snapshot that cannot be read be current no more, so that a new one is due.
+
+    Whoever makes one at this moment replaces it in any case, and is not disturbed.
+    """
+    with suppress(OSError), lock_index(folder, key, wait=False) as is_ours:
+        if is_ours and current_snapshot(folder, key) == snapshot:
+            os.replace(folder / f"{key}.{CURRENT}", folder / f"{key}.{DAMAGED}")
 
 
 def read_facts(snapshot: Path) -> SnapshotFacts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ from retrieval import replica as replicas
 from retrieval.catalogue import REFERENCES, UPLOADS, count_changes
 from retrieval.database import transaction
 from retrieval.index import VideoIndex
-from retrieval.keeper import SnapshotKeeper
+from retrieval.keeper import PAUSE, SnapshotKeeper
 from retrieval.replica import Replica
 from retrieval.snapshots import current_facts, current_snapshot
 from retrieval.store import Parts
@@ -222,6 +223,65 @@ def test_the_keeper_asks_once_for_so_many_changes(site: Replica, tmp_path: Path)
         plant(site, name)
     assert look() == "asked "
     assert look() == "asked "
+
+
+def test_the_keeper_asks_again_after_a_pause_when_no_snapshot_was_made(
+    site: Replica, tmp_path: Path
+):
+    code = (
+        "import pathlib, sys\n"
+        "asked = pathlib.Path(sys.argv[1])\n"
+        "asked.open('a').write('asked ')\n"
+        "sys.exit(asked.read_text().count('asked') < 2)\n"
+    )
+    asked, now = tmp_path / "asked", [0.0]
+    command = [sys.executable, "-c", code, str(asked)]
+    keeper = SnapshotKeeper(command, changes=1, clock=lambda: now[0])
+
+    def look() -> int:
+        keeper.look(site.database)
+        if keeper.child is not None:
+            keeper.child.wait(timeout=120)
+        return asked.read_text().count("asked")
+
+    plant(site, "a")
+    assert [look(), look(), look()] == [1, 1, 1], "it failed, and is left alone for a while"
+    now[0] += PAUSE
+    assert [look(), look(), look()] == [2, 2, 2], "it succeeded"
+
+
+def test_a_snapshot_that_cannot_be_read_gives_way_to_a_new_one(site: Replica):
+    for name in ("a", "b", "c"):
+        plant(site, name)
+    assert site.snapshot_if_due()
+    damaged = current_snapshot(site.folder, site.key)
+    assert damaged is not None
+    vectors = damaged / "vectors.faiss"
+    vectors.write_bytes(vectors.read_bytes()[:40])
+    other = again(site)
+    other.refresh()
+    check_answers(other, {"a", "b", "c"}, ["a", "b", "c"])
+    assert other.snapshot_if_due()
+    assert current_snapshot(site.folder, site.key) not in (None, damaged)
+    assert isinstance(other.index, VideoIndex)
+    assert other.index.snapshot is not None
+
+
+def test_a_process_that_runs_short_does_not_blame_the_snapshot(
+    site: Replica, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("a", "b", "c"):
+        plant(site, name)
+    assert site.snapshot_if_due()
+    saved = current_snapshot(site.folder, site.key)
+
+    def open_nothing(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("retrieval.index.np.load", open_nothing)
+        again(site).refresh()
+    assert current_snapshot(site.folder, site.key) == saved
 
 
 def test_the_keeper_ends_what_it_started(site: Replica):
