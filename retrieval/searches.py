@@ -79,11 +79,20 @@ def was_searched_as_reference(connection: Connection, reference_id: str) -> bool
 
 
 def list_searched(connection: Connection, query_ids: Sequence[str]) -> set[str]:
-    """Those of the videos that were searched and of whose searches none is under way."""
+    """Those of the videos that were searched and of whose searches none is under way.
+
+    Of a reference, searches from before it was one do not count.
+    """
     found = connection.execute(
         text("""
-        SELECT query_id FROM searches WHERE query_id = ANY(:queries) GROUP BY query_id
-        HAVING bool_and(status IN ('done', 'failed'))"""),
+        WITH entered AS (
+            SELECT video_id, max(created_at) AS at FROM index_changes
+            WHERE video_id = ANY(:queries) AND collection = 'references' AND action = 'add'
+            GROUP BY video_id)
+        SELECT query_id FROM searches LEFT JOIN entered ON entered.video_id = query_id
+        WHERE query_id = ANY(:queries) GROUP BY query_id
+        HAVING bool_and(status IN ('done', 'failed'))
+           AND max(searches.created_at) >= coalesce(max(entered.at), '-infinity')"""),
         {"queries": list(query_ids)},
     )
     return set(found.scalars())
