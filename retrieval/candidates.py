@@ -26,6 +26,9 @@ OFFSET_SECONDS = 8.0
 # Votes that agree are added up as powers: two good ones are more than one, but the many weak ones
 # that any two long videos have stay weak. A plain sum lost a third of all copies of 3 seconds.
 POWER = 8.0
+# Nearer than unrelated footage by this much, a vector is a copy whatever else there is.
+COPY_EXCESS = 0.3
+MOST_HITS = 20_000_000  # of all vectors of a query together: some 400 MB
 
 
 def propose_pairs(
@@ -49,6 +52,33 @@ def propose_pairs(
     return [
         Pair(query_id, reference_id, rank, score)
         for rank, (score, reference_id) in enumerate(ranked[:top_k], start=1)
+    ]
+
+
+def find_copies(index: Index, query_id: str, pooled: Pooled) -> list[Pair]:
+    """Every video that holds a plain copy of any part of the query, however many there are.
+
+    `propose_pairs` takes what many videos share for background. Where a film is looked for in
+    uploads, a hundred copies of it are a hundred finds: here all are measured against what
+    unrelated footage usually is, and the net is widened until it brings no copy any more.
+    """
+    depth = BACKGROUND.stop
+    while True:
+        hits = index.search(pooled.vectors, k=depth, without=query_id)
+        excess = hits.scores - BACKGROUND_SHARE * ASSUMED_BACKGROUND
+        excess = np.where(hits.numbers >= 0, excess * pooled.weights[:, None], 0.0)
+        is_exhausted = depth >= index.vectors or not (excess[:, -1] >= COPY_EXCESS).any()
+        if is_exhausted or 4 * depth * len(pooled.vectors) > MOST_HITS:
+            break
+        depth *= 4
+    best: dict[str, float] = {}
+    for row, place in np.argwhere(excess >= COPY_EXCESS).tolist():
+        video_id = hits.videos[hits.numbers[row, place]]
+        best[video_id] = max(best.get(video_id, 0.0), float(excess[row, place]))
+    ranked = sorted(best.items(), key=lambda item: (-item[1], item[0]))
+    return [
+        Pair(query_id, video_id, rank, score)
+        for rank, (video_id, score) in enumerate(ranked, start=1)
     ]
 
 

@@ -144,9 +144,15 @@ def finish_ingest(connection: Connection, video_id: str, duration: float, holder
 
 
 def reopen(connection: Connection, video_id: str) -> None:
-    """Let a ready video be described once more, by another descriptor."""
+    """Let a ready video be described once more, by another descriptor.
+
+    One that is at work already, because somebody else reopened it a moment ago, is left alone.
+    """
     connection.execute(
-        text("UPDATE videos SET status = 'waiting', attempts = 0 WHERE id = :id"), {"id": video_id}
+        text("""
+        UPDATE videos SET status = 'waiting', attempts = 0
+        WHERE id = :id AND status = 'ready'"""),
+        {"id": video_id},
     )
 
 
@@ -232,13 +238,19 @@ def read_videos(connection: Connection, video_ids: Sequence[str]) -> list[dict[s
     return [dict(row) for row in rows.mappings()]
 
 
-def find_unchanged(connection: Connection, path: Path, modified: float) -> str | None:
-    """The video registered from that path, if the file has not been written to since."""
+def find_unchanged(connection: Connection, path: Path) -> str | None:
+    """The video registered from that path, if the file has not been touched since.
+
+    One that failed is not found: registering it again gives it another chance. A file moved here
+    keeps the time of its content, which may be old, so the time of its inode counts as well.
+    """
+    facts = path.stat()
     found = connection.execute(
         text("""
         SELECT id FROM videos
-        WHERE path = :path AND created_at > to_timestamp(:modified) ORDER BY created_at DESC"""),
-        {"path": str(path), "modified": modified},
+        WHERE path = :path AND created_at > to_timestamp(:touched) AND status <> 'failed'
+        ORDER BY created_at DESC"""),
+        {"path": str(path), "touched": max(facts.st_mtime, facts.st_ctime)},
     ).scalar()
     return None if found is None else str(found)
 
@@ -252,6 +264,17 @@ def find_descriptors(connection: Connection, video_id: str, fingerprint: str) ->
         {"video": video_id, "fingerprint": fingerprint},
     ).scalar()
     return None if path is None else str(path)
+
+
+def list_described(connection: Connection, video_ids: Sequence[str], fingerprint: str) -> set[str]:
+    """Those of the videos that have descriptors of that kind."""
+    found = connection.execute(
+        text("""
+        SELECT video_id FROM descriptor_sets
+        WHERE video_id = ANY(:ids) AND fingerprint = :fingerprint"""),
+        {"ids": list(video_ids), "fingerprint": fingerprint},
+    )
+    return set(found.scalars())
 
 
 def newest_fingerprint(connection: Connection, video_id: str) -> str | None:

@@ -77,12 +77,13 @@ def limit_resources(memory_bytes: int | None, cpu_seconds: int) -> None:
     """Memory and time, no file written, no core dump."""
     if memory_bytes is not None:
         _limit("RLIMIT_AS", memory_bytes)
-    _limit("RLIMIT_CPU", cpu_seconds)
+    # The first limit is told by a signal of its own, which says why; the second is no question.
+    _limit("RLIMIT_CPU", cpu_seconds, grace=5)
     _limit("RLIMIT_FSIZE", 0)
     _limit("RLIMIT_CORE", 0)
 
 
-def _limit(name: str, most: int) -> None:
+def _limit(name: str, most: int, grace: int = 0) -> None:
     try:
         import resource
     except ImportError:  # not a POSIX system: the time limit of the parent remains
@@ -91,10 +92,12 @@ def _limit(name: str, most: int) -> None:
     if kind is None:
         return
     hard = resource.getrlimit(kind)[1]
-    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    last = most + grace
+    if hard != resource.RLIM_INFINITY:
+        most, last = min(most, hard), min(last, hard)
     # macOS refuses an address-space limit.
     with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(kind, (most, most))
+        resource.setrlimit(kind, (most, last))
 
 
 def _forbid_paths(library: ctypes.CDLL) -> None:

@@ -25,6 +25,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from retrieval.errors import BadSetting, Refused, SchemaOutdated, ServiceUnavailable
 from retrieval.settings import mask_password
 
+_READ_ONLY = "25006"  # SQLSTATE of a write in a transaction that may only read
+
 
 @lru_cache(maxsize=4)
 def _engine_of_process(url: str, process: int) -> Engine:
@@ -64,7 +66,8 @@ def connect(url: str) -> Engine:
 def transaction(database: Engine) -> Iterator[Connection]:
     """A transaction that commits at the end; what PostgreSQL says no to is told as a sentence.
 
-    `ServiceUnavailable` where it does not answer, `Refused` for a value that it cannot keep.
+    `ServiceUnavailable` where it does not answer or cannot work for a while (a full disk, a standby
+    that may not write), `Refused` for a value that it cannot keep.
     """
     try:
         with database.begin() as connection:
@@ -78,9 +81,14 @@ def transaction(database: Engine) -> Iterator[Connection]:
             ) from error
         if not isinstance(error, DBAPIError):
             raise
+        where = mask_password(database.url.render_as_string(hide_password=True))
+        if _is_hindered(error):
+            raise ServiceUnavailable(
+                f"PostgreSQL at {where} cannot do what it is asked ({_first_line(error)}); its log "
+                "says more, and work that waits for it goes on by itself"
+            ) from error
         if not _is_unreachable(error):
             raise
-        where = mask_password(database.url.render_as_string(hide_password=True))
         raise ServiceUnavailable(
             f"PostgreSQL at {where} does not answer ({_first_line(error)}); "
             "start it with `vcl up`, or correct VCL_DATABASE_URL"
@@ -143,16 +151,34 @@ def _newer_database(current: str) -> SchemaOutdated:
 
 
 def _is_unreachable(error: DBAPIError) -> bool:
-    """Whether the server went away, rather than refused what it was asked."""
+    """Whether the server went away, rather than refused what it was asked.
+
+    What the server itself says has a code; without one, no server spoke: a name that does not
+    resolve, a port that is closed, a connection that was cut.
+    """
     if error.connection_invalidated:
         return True
-    return isinstance(error, OperationalError) and "connection" in str(error.orig).lower()
+    return isinstance(error, OperationalError) and not _server_code(error)
+
+
+def _is_hindered(error: DBAPIError) -> bool:
+    """Whether the server is there and cannot work: cut off (08), out of disk, memory or
+    connections (53), stopped by an operator or a time limit (57), a standby that may only read.
+    """
+    if error.connection_invalidated:
+        return False
+    code = _server_code(error)
+    return code.startswith(("08", "53", "57")) or code == _READ_ONLY
+
+
+def _server_code(error: DBAPIError) -> str:
+    return getattr(error.orig, "pgcode", None) or ""
 
 
 def _is_unkeepable(error: ValueError | DBAPIError) -> bool:
     """Whether the value is at fault: a NUL, half a character, a number or text beyond bounds."""
     if isinstance(error, DBAPIError):
-        code = getattr(error.orig, "pgcode", None) or ""
+        code = _server_code(error)
         return code.startswith("22") or code == "54000"
     return isinstance(error, UnicodeEncodeError) or "NUL (0x00)" in str(error)
 

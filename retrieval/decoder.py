@@ -61,6 +61,8 @@ MAX_BUFFERED_PACKETS = 400
 # A video track may start this long after the others (audio first) and still be placed by the
 # container's clock; beyond it the clock is taken for broken.
 MAX_LATE_START = 60.0
+# A clock that falls back by more has restarted: files were joined end to end.
+MOST_FALL_BACK = 1.0
 EPSILON = 1e-6  # clocks tick in fractions; a frame due exactly now is on screen
 
 
@@ -228,7 +230,7 @@ class _Clock:
 
     def _is_broken(self, time: float) -> bool:
         assert self._last is not None
-        if time < self._last - 1.0:
+        if time < self._last - MOST_FALL_BACK:
             return True
         end = self.declared_seconds
         return end is not None and time > self._last + 10.0 and time > end + 1.0
@@ -253,6 +255,7 @@ class _Sampler:
         self.can_skip = True
         self.bad_packets = 0
         self._held: tuple[float, Any] | None = None
+        self._latest = float("-inf")
         self._floor = float("-inf")
         self._restarted = True
 
@@ -279,6 +282,7 @@ class _Sampler:
         """
         group: list[Any] = []
         for packet in self._packets():
+            self._watch_clock(packet)
             if packet.is_keyframe and group:
                 yield group, self.clock.packet_time(packet)
                 group = []
@@ -288,6 +292,18 @@ class _Sampler:
                 group = []
         if group:
             yield group, None
+
+    def _watch_clock(self, packet: Any) -> None:
+        """Skip nothing from a restarted clock on: what it stamps as past is still to come.
+
+        Where the new time belongs is known only once every frame before it is decoded.
+        """
+        time = self.clock.packet_time(packet)
+        if time is None:
+            return
+        if packet.is_keyframe and time < self._latest - MOST_FALL_BACK:
+            self.can_skip = False
+        self._latest = max(self._latest, time)
 
     def _packets(self) -> Iterator[Any]:
         packets = self.container.demux(self.stream)

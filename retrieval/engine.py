@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine
 
 from retrieval import catalogue, leases, searches
-from retrieval.candidates import propose_pairs
+from retrieval.candidates import find_copies, propose_pairs
 from retrieval.database import transaction
 from retrieval.descriptors import Descriptor, flag_low_information, load_descriptor
 from retrieval.errors import (
@@ -30,7 +30,7 @@ from retrieval.errors import (
     ServiceUnavailable,
 )
 from retrieval.index import Index
-from retrieval.plugins import Localizer, Pooler, load_localizer, load_pooler
+from retrieval.plugins import Localizer, Pooled, Pooler, load_localizer, load_pooler
 from retrieval.pooling import pool_query
 from retrieval.records import Pair
 from retrieval.replica import Replica
@@ -128,7 +128,7 @@ class RetrievalEngine:
             with transaction(self.database) as connection:
                 video = catalogue.read_video(connection, video_id)
                 if video["status"] == "ready":
-                    if self._is_described(connection, video_id):
+                    if self.is_described(connection, video_id):
                         return video
                     if video["path"] is None:
                         return {**video, "status": "failed", **self._not_ours(video_id)}
@@ -180,32 +180,37 @@ class RetrievalEngine:
         self.uploads.build()
         return self.references.build()
 
-    def welcome(self, reference_id: str) -> list[Message]:
-        """What a new reference sets off: a search of it against all others, whose owners should
-        know of footage they share, and a look into old uploads if that is set.
+    def welcome(self, reference_id: str) -> Iterator[Message]:
+        """What a new reference sets off: a look into old uploads if that is set, and a search of
+        it against all others, whose owners should know of footage they share.
+
+        Each message is to be sent before the next is asked for. The search is a row, which the
+        sweeper sends if the broker does not take it; no row stands for the rescan. So the search is
+        written last, and says to a second attempt that the rescan is on its way.
         """
         with transaction(self.database) as connection:
-            if searches.was_searched(connection, reference_id):
-                return []
-            search_id = searches.create_search(connection, reference_id)
-        messages = [Message(SEARCH, {"search_id": search_id})]
+            if searches.was_searched_as_reference(connection, reference_id):
+                return
         if self.settings.rescan_new:
-            messages.append(Message(RESCAN, {"reference_id": reference_id}))
-        return messages
+            yield Message(RESCAN, {"reference_id": reference_id})
+        with transaction(self.database) as connection:
+            search_id = searches.create_search(connection, reference_id)
+        yield Message(SEARCH, {"search_id": search_id})
 
     def rescan(self, reference_id: str) -> list[Message]:
         """Look for a reference in the uploads that were searched before; nothing is decoded again.
 
-        Each upload that comes near gets a search of its own, with this one pair.
+        All that plainly copy it, and the `top_k` nearest others; asked again, the next nearest.
+        Each upload that was not compared with it gets a search of its own, with this one pair.
         """
         pooled = pool_query(self.pooler, self.read_descriptors(reference_id))
-        near = propose_pairs(
-            self.uploads.refresh(),
-            reference_id,
-            pooled,
-            self.settings.top_k,
-            self.settings.min_candidate_score,
-        )
+        with transaction(self.database) as connection:
+            known = searches.list_compared(connection, reference_id, self.method)
+        near = [
+            each
+            for each in self._near_uploads(reference_id, pooled, len(known))
+            if each.reference_id not in known
+        ]
         messages: list[Message] = []
         for found in near:
             upload_id = found.reference_id
@@ -215,6 +220,14 @@ class RetrievalEngine:
                 waiting = searches.open_pairs(connection, search_id, [pair], self.method)
             messages += self.batches(search_id, upload_id, waiting)
         return messages
+
+    def _near_uploads(self, reference_id: str, pooled: Pooled, beyond: int) -> list[Pair]:
+        """Each upload that may hold the reference, once: the nearest, and every plain copy."""
+        index, settings = self.uploads.refresh(), self.settings
+        copies = find_copies(index, reference_id, pooled)
+        reach = settings.top_k + beyond
+        others = propose_pairs(index, reference_id, pooled, reach, settings.min_candidate_score)
+        return list({each.reference_id: each for each in [*others, *copies]}.values())
 
     def batches(self, search_id: str, query_id: str, reference_ids: Sequence[str]) -> list[Message]:
         """Localize messages, small enough that several workers share a search."""
@@ -282,7 +295,7 @@ class RetrievalEngine:
                 f"descriptors, the first is {next(iter(left_out))}; see its log",
             )
 
-    def _is_described(self, connection: Connection, video_id: str) -> bool:
+    def is_described(self, connection: Connection, video_id: str) -> bool:
         """Whether the video has descriptors of our kind, and their file is still there."""
         key = self.descriptor.fingerprint.key
         path = catalogue.find_descriptors(connection, video_id, key)
@@ -296,11 +309,12 @@ class RetrievalEngine:
         }
 
     def read_descriptors(self, video_id: str) -> StoredDescriptors:
+        key = self.descriptor.fingerprint.key
         with transaction(self.database) as connection:
-            path = catalogue.find_descriptors(connection, video_id, self.descriptor.fingerprint.key)
+            path = catalogue.find_descriptors(connection, video_id, key)
         if path is None:
             raise BadVideo(f"video {video_id!r} has no descriptors yet", code="no_frames")
-        return self.store.read(path)
+        return self.store.read(path, key)
 
     def _describe(self, video: dict[str, Any], holder: str) -> None:
         """Describe a leased video: it becomes ready, or failed, or waits for another attempt."""
@@ -380,5 +394,14 @@ def describe_video(
                 tracker.watch(frames)
             done += len(frames)
             on_frames(done, reader.info.duration)
-        duration = reader.info.duration
-    return np.concatenate(vectors), np.concatenate(flags), duration or float(done)
+    return np.concatenate(vectors), np.concatenate(flags), _length(reader.seconds, done)
+
+
+def _length(seconds: float | None, frames: int) -> float:
+    """How long a video is by what was decoded of it, one frame a second.
+
+    What its container declares may be anything: less than nothing, or thirty years.
+    """
+    if seconds is not None and abs(seconds - frames) <= 1.0:
+        return seconds
+    return float(frames)

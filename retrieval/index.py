@@ -7,6 +7,7 @@ it can be rebuilt from the store, and its files are only ever replaced whole.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 from collections.abc import Iterator
@@ -237,6 +238,8 @@ class VideoIndex:
                 newer = snapshots.current_snapshot(folder, key)
                 if newer == snapshot:
                     log.warning("index snapshot %s is not readable: %s", snapshot, error)
+                    if not _is_shortage(error):
+                        snapshots.set_aside(folder, key, snapshot)
                     break
                 snapshot = newer  # it was replaced while we opened it
         return cls(key, dimension)
@@ -356,3 +359,9 @@ def _describe(snapshot: Path, facts: snapshots.SnapshotFacts) -> dict[str, Any]:
         "reranking_bytes_per_window": round(rows / max(1, facts.vectors), 1),
         "self_test": facts.self_test,
     }
+
+
+def _is_shortage(error: Exception) -> bool:
+    """Whether this process lacks something, and the snapshot may be as good as ever."""
+    lacking = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
+    return isinstance(error, MemoryError) or getattr(error, "errno", None) in lacking

@@ -26,8 +26,8 @@ from retrieval.store import Store
 
 log = logging.getLogger(__name__)
 
-# With the hash of the index's key: who writes a snapshot, or into an index that all share.
-_INDEX_LOCK = 7340004
+# With the hash of the index's key: who writes into an index that all machines share.
+_INDEX_LOCK = 7340005
 # Fewer changes than this are replayed faster than a snapshot is made.
 FEWEST_CHANGES = 100
 
@@ -100,11 +100,8 @@ class Replica:
         """Save a snapshot, if much has changed since the last and nobody else is at it."""
         if not self.is_due():
             return False
-        with transaction(self.database) as connection:
-            lock = text("SELECT pg_try_advisory_xact_lock(:lock, hashtext(:key))")
-            if not connection.execute(lock, {"lock": _INDEX_LOCK, "key": self.key}).scalar():
-                return False
-            if not self.is_due():  # somebody was, a moment ago
+        with snapshots.lock_index(self.folder, self.key, wait=False) as is_ours:
+            if not is_ours or not self.is_due():  # somebody is at it, or was, a moment ago
                 return False
             self.refresh()
             self._save()
@@ -201,7 +198,7 @@ class Replica:
         unreadable: dict[str, str] = {}
         for video_id, path in pending.items():
             try:
-                stored = self.store.read(path)
+                stored = self.store.read(path, self.fingerprint)
             except RetrievalError as error:
                 log.error("video %s is left out of the index: %s", video_id, error)
                 index.remove(video_id)
@@ -219,8 +216,21 @@ class Replica:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """One process at a time, on whatever machine; a lock that dies with its holder."""
+        """One process at a time, of those that share the index; the lock dies with its holder."""
+        if self.settings.index_url:
+            with self._alone_everywhere():
+                yield
+        else:
+            with snapshots.lock_index(self.folder, self.key):
+                yield
+
+    @contextmanager
+    def _alone_everywhere(self) -> Iterator[None]:
+        """One process at a time, on whatever machine."""
         with transaction(self.database) as connection:
+            # The transaction waits for the index however long that takes; a limit on idleness
+            # would take the lock away from under the work.
+            connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
             lock = text("SELECT pg_advisory_xact_lock(:lock, hashtext(:key))")
             connection.execute(lock, {"lock": _INDEX_LOCK, "key": self.key})
             yield

@@ -62,20 +62,49 @@ def create_search(connection: Connection, query_id: str, search_id: str | None =
     return new_id
 
 
-def was_searched(connection: Connection, query_id: str) -> bool:
+def was_searched_as_reference(connection: Connection, reference_id: str) -> bool:
+    """Whether it was searched since it entered the index of references.
+
+    A search from the time when it was an upload says nothing of the references that came since.
+    """
     found = connection.execute(
-        text("SELECT EXISTS (SELECT 1 FROM searches WHERE query_id = :query)"), {"query": query_id}
+        text("""
+        SELECT EXISTS (
+            SELECT 1 FROM searches WHERE query_id = :reference AND created_at >= coalesce(
+                (SELECT max(created_at) FROM index_changes WHERE video_id = :reference
+                    AND collection = 'references' AND action = 'add'), '-infinity'))"""),
+        {"reference": reference_id},
     )
     return bool(found.scalar_one())
 
 
 def list_searched(connection: Connection, query_ids: Sequence[str]) -> set[str]:
-    """Those of the videos that were searched and of whose searches none is under way."""
+    """Those of the videos that were searched and of whose searches none is under way.
+
+    Of a reference, searches from before it was one do not count.
+    """
     found = connection.execute(
         text("""
-        SELECT query_id FROM searches WHERE query_id = ANY(:queries) GROUP BY query_id
-        HAVING bool_and(status IN ('done', 'failed'))"""),
+        WITH entered AS (
+            SELECT video_id, max(created_at) AS at FROM index_changes
+            WHERE video_id = ANY(:queries) AND collection = 'references' AND action = 'add'
+            GROUP BY video_id)
+        SELECT query_id FROM searches LEFT JOIN entered ON entered.video_id = query_id
+        WHERE query_id = ANY(:queries) GROUP BY query_id
+        HAVING bool_and(status IN ('done', 'failed'))
+           AND max(searches.created_at) >= coalesce(max(entered.at), '-infinity')"""),
         {"queries": list(query_ids)},
+    )
+    return set(found.scalars())
+
+
+def list_compared(connection: Connection, reference_id: str, method: Method) -> set[str]:
+    """The queries that were compared with a reference in that way, or wait for it."""
+    found = connection.execute(
+        text("""
+        SELECT query_id FROM pairs WHERE reference_id = :reference AND model = :model
+           AND settings_digest = :digest AND status <> 'quarantined'"""),
+        {"reference": reference_id, "model": method.model, "digest": method.settings_digest},
     )
     return set(found.scalars())
 

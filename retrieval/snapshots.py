@@ -20,6 +20,7 @@ from pathlib import Path
 from retrieval.store import write_atomically
 
 CURRENT = "current.json"
+DAMAGED = "damaged.json"  # what a pointer is called whose snapshot cannot be read
 FACTS = "facts.json"
 
 
@@ -52,6 +53,16 @@ def current_snapshot(folder: Path, key: str) -> Path | None:
     return snapshot if snapshot.is_dir() else None
 
 
+def set_aside(folder: Path, key: str, snapshot: Path) -> None:
+    """Let a snapshot that cannot be read be current no more, so that a new one is due.
+
+    Whoever makes one at this moment replaces it in any case, and is not disturbed.
+    """
+    with suppress(OSError), lock_index(folder, key, wait=False) as is_ours:
+        if is_ours and current_snapshot(folder, key) == snapshot:
+            os.replace(folder / f"{key}.{CURRENT}", folder / f"{key}.{DAMAGED}")
+
+
 def read_facts(snapshot: Path) -> SnapshotFacts:
     return SnapshotFacts(**json.loads((snapshot / FACTS).read_text(encoding="utf-8")))
 
@@ -79,6 +90,27 @@ def write_facts(snapshot: Path, facts: SnapshotFacts) -> None:
 def size_of(snapshot: Path) -> dict[str, int]:
     """Bytes of each of its files."""
     return {file.name: file.stat().st_size for file in sorted(snapshot.iterdir())}
+
+
+@contextmanager
+def lock_index(folder: Path, key: str, wait: bool = True) -> Iterator[bool]:
+    """Whether this process alone may make a snapshot there; False only if it need not wait.
+
+    A lock on a file and not in PostgreSQL: machines with folders of their own are not in each
+    other's way, and a build of an hour holds no transaction open.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder / f"{key}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        os.close(handle)
 
 
 @contextmanager

@@ -26,7 +26,13 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from retrieval.arrays import as_descriptors
-from retrieval.errors import BadDescriptors, NotFound, RetrievalError, ServiceUnavailable
+from retrieval.errors import (
+    BadDescriptors,
+    FingerprintMismatch,
+    NotFound,
+    RetrievalError,
+    ServiceUnavailable,
+)
 from retrieval.roots import confine_path
 
 # Over two days of video. A file of more is refused before it is read into memory.
@@ -121,8 +127,18 @@ class Store:
         write_atomically(path, payload)
         return path
 
-    def read(self, location: str | Path) -> StoredDescriptors:
-        return read_descriptors(confine_path(_local_path(location), self.roots, BadDescriptors))
+    def read(self, location: str | Path, fingerprint: str | None = None) -> StoredDescriptors:
+        """The descriptors of that file; of the kind `fingerprint`, if the file says its kind.
+
+        A file can be replaced after it was registered, and numbers of two kinds compare to nothing.
+        """
+        stored = read_descriptors(confine_path(_local_path(location), self.roots, BadDescriptors))
+        if fingerprint is not None and stored.fingerprint not in (None, fingerprint):
+            raise FingerprintMismatch(
+                f"{location} was made by {stored.fingerprint}, not by {fingerprint}; ingest or "
+                "register the video again"
+            )
+        return stored
 
     def has(self, location: str | Path) -> bool:
         """Whether a file lies there; whether it can be read is another question."""

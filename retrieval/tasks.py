@@ -19,6 +19,7 @@ from typing import Any
 from celery import Celery, Task
 from kombu.exceptions import OperationalError as BrokerError
 from redis.exceptions import RedisError
+from sqlalchemy.exc import SQLAlchemyError
 
 from retrieval import catalogue, searches
 from retrieval.arguments import read_arguments
@@ -107,7 +108,9 @@ def send(messages: Iterable[Message]) -> None:
             "is back",
             error,
         )
-        unwritten: list[Message] = []
+        unwritten = [
+            each for each in pending if each.task == RESCAN
+        ]  # if the database is away, too
         with suppress(ServiceUnavailable), transaction(process_engine().database) as connection:
             unwritten = mark_unsent(connection, pending)
         if unwritten:
@@ -140,7 +143,12 @@ def ingest(video_id: str) -> None:
     video = engine.ingest(video_id, wait=False)
     log.info("ingest video=%s status=%s reason=%s", video_id, video["status"], video["reason"])
     if video["is_reference"] and video["status"] == "ready":
-        send(engine.welcome(video_id))
+        _welcome(engine, video_id)
+
+
+def _welcome(engine: RetrievalEngine, reference_id: str) -> None:
+    for message in engine.welcome(reference_id):
+        send([message])
 
 
 @app.task(name=SEARCH, **PATIENT)
@@ -202,6 +210,9 @@ def register(
         if is_reference:
             catalogue.make_reference(connection, video_id)
     log.info("register video=%s frames=%d", video_id, stored.frames)
+    # Descriptors of another kind are compared by whoever made them, not by this engine's index.
+    if is_reference and fingerprint == engine.descriptor.fingerprint.key:
+        _welcome(engine, video_id)
 
 
 def _read_foreign(store: Store, descriptors: str, fingerprint: str) -> StoredDescriptors:
@@ -215,12 +226,7 @@ def _read_foreign(store: Store, descriptors: str, fingerprint: str) -> StoredDes
             f"{descriptors!r} is a relative path, and workers have folders of their own; "
             "give an absolute path or a file:// URL"
         )
-    stored = store.read(descriptors)
-    if stored.fingerprint not in (None, fingerprint):
-        raise FingerprintMismatch(
-            f"{descriptors} was made by {stored.fingerprint}, not by {fingerprint}"
-        )
-    return stored
+    return store.read(descriptors, fingerprint)
 
 
 @app.task(name="retrieval.sweep", expires=60)
@@ -229,12 +235,17 @@ def sweep() -> None:
     try:
         engine = process_engine()
         messages = sweep_lost_work(engine.database, engine.settings, _count_messages)
-    except (RetrievalError, *BROKER_ERRORS) as error:
-        log.warning("sweep put off: %s", error)
+    except (RetrievalError, SQLAlchemyError, *BROKER_ERRORS) as error:
+        log.warning("sweep put off: %s", first_line(error))
         return
     if messages:
         log.warning("sweep resent=%d", len(messages))
     send(messages)
+
+
+def first_line(error: Exception) -> str:
+    """What happened, without the statement that SQLAlchemy adds to it."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _count_messages(task: str) -> int:

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import selectors
+import signal
 import stat
 import struct
 import subprocess
@@ -34,6 +35,7 @@ from retrieval.errors import BadVideo
 SAMPLE_FPS = 1.0
 DECODER = Path(__file__).with_name("decoder.py")
 DECODER_MEMORY = 1 << 30
+PROCESSOR_LEEWAY = 10
 PIPE_BYTES = 1 << 20
 BATCH_BYTES = 1 << 28  # pictures kept at their own size fill a batch sooner than by their number
 MAX_MESSAGE = 1 << 28  # the largest picture a decoder sends is 192 MB
@@ -142,7 +144,7 @@ class FrameReader:
             "hardware": hardware,
             # CUDA reserves address space by the terabyte; such a child has no memory limit.
             "memory_bytes": None if hardware else DECODER_MEMORY,
-            "cpu_seconds": int(timeout * max(1, threads or os.cpu_count() or 1)) + 1,
+            "cpu_seconds": _processor_limit(timeout, max_frames, threads),
         }
         with _opened(self.path) as file:
             self._child = _start_decoder(request, file)
@@ -234,8 +236,7 @@ class FrameReader:
         if head is None:
             status = self._await_end()
             if status != 0:
-                cause = f"signal {-status}" if status < 0 else f"status {status}"
-                raise self._bad("decoder_died", f"the decoder ended with {cause}")
+                raise self._death(status)
             return None
         kind, (length,) = head[:1], struct.unpack("<I", head[1:])
         # A file may have taken the child over: what it says is checked like the file itself.
@@ -243,8 +244,7 @@ class FrameReader:
             raise self._babble()
         body = self._read_exactly(length)
         if body is None:
-            self._await_end()
-            raise self._bad("decoder_died", "the decoder ended in the middle of a frame")
+            raise self._death(self._await_end())
         if kind == b"E":
             try:
                 answer = json.loads(body)
@@ -260,6 +260,12 @@ class FrameReader:
         except subprocess.TimeoutExpired:
             self.close()
             return self._child.returncode
+
+    def _death(self, status: int) -> BadVideo:
+        if status == -signal.SIGXCPU:
+            return self._bad("too_slow", "decoding took more processor time than it may")
+        cause = f"signal {-status}" if status < 0 else f"status {status}"
+        return self._bad("decoder_died", f"the decoder ended with {cause}")
 
     def _babble(self) -> BadVideo:
         self.close()
@@ -299,6 +305,15 @@ _REMEDIES = {
     "too_large": "encode it smaller",
     "decoder_died": "encode it again; the file may be damaged on purpose",
 }
+
+
+def _processor_limit(timeout: float, max_frames: int, threads: int) -> int:
+    """Seconds of processor time for a decoder whose parent is gone or does not watch it.
+
+    `timeout` itself is counted by the parent and only while it waits. A long film is decoded while
+    its frames are described, so it may well take the decoder many times as long.
+    """
+    return (threads or os.cpu_count() or 1) * (int(PROCESSOR_LEEWAY * timeout) + max_frames)
 
 
 def _opened(path: Path) -> BufferedReader:

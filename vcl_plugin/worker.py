@@ -179,7 +179,7 @@ class LocalizeWorker:
             raise FingerprintMismatch(
                 f"video {video_id!r} has no descriptors of {fingerprint}; ingest it again"
             )
-        return self.engine.store.read(path)
+        return self.engine.store.read(path, fingerprint)
 
     def _localize_alone(
         self, pair: LeasedPair, query: StoredDescriptors, reference: Array, holder: str

@@ -87,6 +87,16 @@ def test_a_holder_who_lost_the_lease_changes_no_verdict(db: Engine):
         assert catalogue.read_video(connection, video)["status"] == "ready"
 
 
+def test_reopening_takes_no_video_from_its_holder(db: Engine):
+    with transaction(db) as connection:
+        plant_videos(connection, "v")
+        catalogue.reopen(connection, "v")
+        assert leases.acquire(connection, "videos", ["v"], "first", 60) == ["v"]
+        catalogue.reopen(connection, "v")  # by a second, who saw it ready before
+        assert leases.acquire(connection, "videos", ["v"], "second", 60) == []
+        assert catalogue.read_video(connection, "v")["leased_by"] == "first"
+
+
 def test_a_reference_enters_the_log_when_it_is_both_described_and_a_reference(db: Engine):
     with transaction(db) as connection:
         plant_videos(connection, "early", "late", "never")

@@ -133,6 +133,30 @@ def test_a_server_that_is_away_is_told_as_a_sentence_without_the_password():
     assert "s3cret" not in str(caught.value)
 
 
+def test_a_host_whose_name_nobody_knows_is_a_server_that_is_away():
+    lost = connect("postgresql://vcl@no-such-host.invalid/vcl")
+    with pytest.raises(ServiceUnavailable, match=r"does not answer"), transaction(lost):
+        pass
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        # A standby after a failover, a time limit, a full disk.
+        "SET TRANSACTION READ ONLY; INSERT INTO videos (id, title) VALUES ('a', 'a')",
+        "SET LOCAL statement_timeout = '20ms'; SELECT pg_sleep(5)",
+        "DO $$ BEGIN RAISE EXCEPTION 'disk full' USING ERRCODE = '53100'; END $$",
+    ],
+    ids=["read-only", "timeout", "disk-full"],
+)
+def test_a_server_that_cannot_work_for_a_while_is_waited_for(db: Engine, statements: str):
+    with (
+        pytest.raises(ServiceUnavailable, match=r"cannot do what it is asked .*goes on by itself"),
+        transaction(db) as connection,
+    ):
+        connection.exec_driver_sql(statements)
+
+
 def test_a_connection_cut_in_the_middle_is_a_server_that_is_away(db: Engine):
     with pytest.raises(ServiceUnavailable), transaction(db) as connection:
         connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from retrieval.pooling import pool_query
 from retrieval.records import Fingerprint
 from retrieval.settings import Settings
 from retrieval.store import NO_PARTS
-from retrieval.video import read_frames
+from retrieval.video import probe_video, read_frames
 from tests.retrieval.planted_rows import read_row
 from tests.retrieval.test_store import unit_rows
 from vcl_plugin.footage import render_reference, write_video
@@ -85,6 +86,19 @@ def test_a_film_is_ready_after_ingest_and_its_descriptors_are_stored(
     assert (video["status"], video["leased_by"], video["duration"]) == ("ready", None, 6.0)
     assert engine.read_descriptors(video_id).frames == 6
     assert engine.ingest(video_id)["attempts"] == 1, "what is ready is not described again"
+
+
+@pytest.mark.parametrize("declared", [-5.0, 1e9])
+def test_a_film_is_as_long_as_it_plays_whatever_its_container_says(
+    engine: RetrievalEngine, tmp_path: Path, declared: float
+):
+    path = render_reference(tmp_path / "film.mkv", seed=1, seconds=6, size=(64, 48))
+    content = path.read_bytes()
+    place = content.index(b"\x44\x89\x88") + 3  # Matroska's Duration: milliseconds, a float of 8
+    path.write_bytes(content[:place] + struct.pack(">d", 1000 * declared) + content[place + 8 :])
+    assert probe_video(path).duration == pytest.approx(declared)
+    video = engine.ingest(engine.register(path))
+    assert (video["status"], video["duration"]) == ("ready", pytest.approx(6, abs=0.1))
 
 
 def test_a_file_that_is_no_film_fails_with_its_reason(engine: RetrievalEngine, tmp_path: Path):
@@ -286,6 +300,48 @@ def test_an_unreadable_reference_is_left_out_said_so_and_found_when_it_is_back(
     assert len(engine.build_index()) == 2
 
 
+def plant_upload(engine: RetrievalEngine, name: str, rows: np.ndarray) -> None:
+    kind = engine.descriptor.fingerprint.key
+    path = engine.store.write(name, kind, rows)
+    with transaction(engine.database) as connection:
+        catalogue.register_foreign(connection, name, None, float(len(rows)))
+        catalogue.record_descriptors(connection, name, kind, str(path), len(rows), 256)
+
+
+def rescanned(engine: RetrievalEngine, reference: str) -> list[str]:
+    return sorted(each.arguments["query_id"] for each in engine.rescan(reference))
+
+
+def test_a_rescan_finds_every_copy_and_not_the_nearest_few(db: Engine, tmp_path: Path):
+    engine = make_engine(db, tmp_path / "home", top_k=3, localizer="tn")
+    film = unit_rows(24, seed=1)
+    plant_reference(engine, "film", film)
+    for number in range(200):  # more than the background of a query is made of
+        plant_upload(engine, f"copy{number:03}", np.concatenate([unit_rows(8, 900 + number), film]))
+    for number in range(9):
+        plant_upload(engine, f"other{number}", unit_rows(32, seed=100 + number))
+    found = rescanned(engine, "film")
+    assert [each for each in found if each.startswith("copy")] == [
+        f"copy{n:03}" for n in range(200)
+    ]
+    assert len(found) <= 203
+
+
+def test_a_rescan_asked_again_goes_on_behind_what_was_compared(db: Engine, tmp_path: Path):
+    engine = make_engine(db, tmp_path / "home", top_k=2, min_candidate_score=-1, localizer="tn")
+    plant_reference(engine, "film", unit_rows(24, seed=1))
+    for number in range(5):
+        plant_upload(engine, f"u{number}", unit_rows(24, seed=10 + number))
+    rounds = [rescanned(engine, "film") for _ in range(4)]
+    assert [len(each) for each in rounds] == [2, 2, 1, 0]
+    assert sorted(each for found in rounds for each in found) == [
+        f"u{number}" for number in range(5)
+    ]
+    with transaction(db) as connection:
+        count = connection.execute(text("SELECT count(*) FROM searches")).scalar()
+    assert count == 5, "no search is opened for what was compared"
+
+
 def test_a_saved_index_is_the_start_of_the_next_process(
     engine: RetrievalEngine, db: Engine, monkeypatch: pytest.MonkeyPatch
 ):
@@ -296,7 +352,9 @@ def test_a_saved_index_is_the_start_of_the_next_process(
     read_paths: list[str] = []
     original = later.store.read
     monkeypatch.setattr(
-        later.store, "read", lambda path: (read_paths.append(str(path)), original(path))[1]
+        later.store,
+        "read",
+        lambda path, key: (read_paths.append(str(path)), original(path, key))[1],
     )
     assert len(later.refresh_index()) == 2
     assert len(read_paths) == 1, "only what is new is read from the store"

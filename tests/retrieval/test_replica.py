@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, event, text
 
 from retrieval import replica as replicas
 from retrieval.catalogue import REFERENCES, UPLOADS, count_changes
 from retrieval.database import transaction
 from retrieval.index import VideoIndex
-from retrieval.keeper import SnapshotKeeper
+from retrieval.keeper import PAUSE, SnapshotKeeper
 from retrieval.replica import Replica
 from retrieval.snapshots import current_facts, current_snapshot
 from retrieval.store import Parts
@@ -112,12 +115,70 @@ def test_a_snapshot_remembers_whom_it_could_not_read(site: Replica):
     check_answers(other, {"a", "b", "c"}, ["a", "b", "c"])
 
 
+def test_a_file_replaced_by_descriptors_of_another_kind_is_left_out(
+    site: Replica, caplog: pytest.LogCaptureFixture
+):
+    for name in ("a", "b"):
+        plant(site, name)
+    foreign = site.store.write("b", "another-kind", rows_of("b"))
+    foreign.replace(site.store.path_of("b", KIND))
+    site.refresh()
+    assert list(site.unreadable) == ["b"]
+    assert f"was made by another-kind, not by {KIND}" in caplog.text
+
+
 def test_one_at_a_time_makes_a_snapshot(site: Replica):
     for name in ("a", "b", "c"):
         plant(site, name)
     with site._alone():
         assert not again(site).snapshot_if_due()
     assert again(site).snapshot_if_due()
+
+
+def shorten_idleness(database: Engine) -> None:
+    """Connections of this test may be idle in a transaction for a fifth of a second."""
+
+    def limit(connection: Any, record: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET idle_in_transaction_session_timeout = '200ms'")
+        connection.commit()
+
+    event.listen(database, "connect", limit)
+    database.dispose()
+
+
+def test_a_build_may_take_longer_than_a_transaction_may_be_idle(
+    site: Replica, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("a", "b", "c"):
+        plant(site, name)
+    shorten_idleness(site.database)
+    save = VideoIndex.save
+
+    def save_slowly(index: VideoIndex, *arguments: Any, **named: Any) -> Path:
+        time.sleep(0.6)
+        return save(index, *arguments, **named)
+
+    monkeypatch.setattr(VideoIndex, "save", save_slowly)
+    assert site.snapshot_if_due()
+    assert len(site.build()) == 3
+
+
+def test_writing_into_a_shared_index_may_take_as_long(db: Engine, tmp_path: Path):
+    shorten_idleness(db)
+    site = open_replica(db, tmp_path, index_url="milvus://elsewhere")
+    with site._alone():
+        time.sleep(0.6)
+
+
+def test_machines_with_folders_of_their_own_do_not_wait_for_each_other(
+    site: Replica, tmp_path: Path
+):
+    for name in ("a", "b", "c"):
+        plant(site, name)
+    elsewhere = open_replica(site.database, tmp_path / "another machine")
+    with elsewhere._alone():
+        assert site.snapshot_if_due()
 
 
 def test_after_a_move_to_another_database_the_old_snapshot_counts_for_nothing(site: Replica):
@@ -162,6 +223,65 @@ def test_the_keeper_asks_once_for_so_many_changes(site: Replica, tmp_path: Path)
         plant(site, name)
     assert look() == "asked "
     assert look() == "asked "
+
+
+def test_the_keeper_asks_again_after_a_pause_when_no_snapshot_was_made(
+    site: Replica, tmp_path: Path
+):
+    code = (
+        "import pathlib, sys\n"
+        "asked = pathlib.Path(sys.argv[1])\n"
+        "asked.open('a').write('asked ')\n"
+        "sys.exit(asked.read_text().count('asked') < 2)\n"
+    )
+    asked, now = tmp_path / "asked", [0.0]
+    command = [sys.executable, "-c", code, str(asked)]
+    keeper = SnapshotKeeper(command, changes=1, clock=lambda: now[0])
+
+    def look() -> int:
+        keeper.look(site.database)
+        if keeper.child is not None:
+            keeper.child.wait(timeout=120)
+        return asked.read_text().count("asked")
+
+    plant(site, "a")
+    assert [look(), look(), look()] == [1, 1, 1], "it failed, and is left alone for a while"
+    now[0] += PAUSE
+    assert [look(), look(), look()] == [2, 2, 2], "it succeeded"
+
+
+def test_a_snapshot_that_cannot_be_read_gives_way_to_a_new_one(site: Replica):
+    for name in ("a", "b", "c"):
+        plant(site, name)
+    assert site.snapshot_if_due()
+    damaged = current_snapshot(site.folder, site.key)
+    assert damaged is not None
+    vectors = damaged / "vectors.faiss"
+    vectors.write_bytes(vectors.read_bytes()[:40])
+    other = again(site)
+    other.refresh()
+    check_answers(other, {"a", "b", "c"}, ["a", "b", "c"])
+    assert other.snapshot_if_due()
+    assert current_snapshot(site.folder, site.key) not in (None, damaged)
+    assert isinstance(other.index, VideoIndex)
+    assert other.index.snapshot is not None
+
+
+def test_a_process_that_runs_short_does_not_blame_the_snapshot(
+    site: Replica, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("a", "b", "c"):
+        plant(site, name)
+    assert site.snapshot_if_due()
+    saved = current_snapshot(site.folder, site.key)
+
+    def open_nothing(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("retrieval.index.np.load", open_nothing)
+        again(site).refresh()
+    assert current_snapshot(site.folder, site.key) == saved
 
 
 def test_the_keeper_ends_what_it_started(site: Replica):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import Engine, text
 
-from retrieval import leases, searches
+from retrieval import catalogue, leases, searches
 from retrieval.database import connect, transaction
 from retrieval.errors import NotFound, Refused
 from retrieval.records import Pair
@@ -307,6 +307,24 @@ def test_waiting_outlasts_a_database_that_is_away_for_a_moment(db: Engine, monke
     answers = iter([away, db])
     monkeypatch.setattr(searches, "transaction", lambda _: transaction(next(answers)))
     assert searches.wait_for_search(db, "s", 20)["status"] == "done"
+
+
+def test_a_search_from_before_a_video_was_a_reference_does_not_count_for_it(db: Engine):
+    with transaction(db) as connection:
+        plant_videos(connection, "upload", "film")
+        for name in ("upload", "film"):
+            catalogue.record_descriptors(connection, name, "lite0-test", "/d", 9, 256)
+            plant_search(connection, name, [])
+        assert searches.list_searched(connection, ["upload", "film"]) == {"upload", "film"}
+        catalogue.make_reference(connection, "film")
+        assert searches.list_searched(connection, ["upload", "film"]) == {"upload"}
+        assert not searches.was_searched_as_reference(connection, "film")
+    with transaction(db) as connection:
+        search = searches.create_search(connection, "film")
+        assert searches.list_searched(connection, ["film"]) == set(), "it is under way"
+        assert searches.was_searched_as_reference(connection, "film")
+        searches.open_pairs(connection, search, [], METHOD)
+        assert searches.list_searched(connection, ["film"]) == {"film"}
 
 
 def test_a_search_nobody_asked_for_is_not_found(db: Engine):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +21,16 @@ from sqlalchemy import Engine
 
 from retrieval import catalogue, searches, tasks
 from retrieval.database import transaction
-from retrieval.engine import INGEST, LOCALIZE, RESCAN, SEARCH, Message
+from retrieval.engine import INGEST, LOCALIZE, RESCAN, SEARCH, Message, RetrievalEngine
 from retrieval.errors import ServiceUnavailable
+from retrieval.records import Fingerprint
+from retrieval.settings import load_settings
 from tests.retrieval.planted_rows import plant_videos, read_row
+from tests.retrieval.test_engine import CoarseDescriptor
 from tests.retrieval.test_store import unit_rows
+from vcl_plugin.cli.ingest import _register
+from vcl_plugin.cli.worker import Supervisor
+from vcl_plugin.footage import render_reference
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
@@ -146,6 +156,130 @@ def test_a_registered_array_is_a_ready_video_and_a_reference_if_asked(db: Engine
     assert {(each.action, each.video_id, each.path) for each in changes} == {("add", "42", path)}
 
 
+@pytest.fixture
+def coarse_engine(
+    site_environment: None, monkeypatch: pytest.MonkeyPatch
+) -> tuple[RetrievalEngine, list[str]]:
+    """This process's engine, which looks into old uploads, and the tasks that it sent."""
+    monkeypatch.setenv("VCL_RESCAN_NEW", "true")
+    engine = tasks.process_engine()
+    engine.__dict__["descriptor"] = CoarseDescriptor()
+    sent: list[str] = []
+    monkeypatch.setattr(tasks.app, "send_task", lambda name, **_: sent.append(name))
+    return engine, sent
+
+
+def test_a_reference_that_a_foreign_engine_registers_is_welcomed_once(
+    coarse_engine: tuple[RetrievalEngine, list[str]], tmp_path: Path
+):
+    engine, sent = coarse_engine
+    np.save(tmp_path / "a.npy", unit_rows(9))
+    path, ours = str(tmp_path / "a.npy"), engine.descriptor.fingerprint.key
+    tasks.register("upload", path, ours)
+    tasks.register("of another kind", path, "isc-1", is_reference=True)
+    assert sent == []
+    tasks.register("film", path, ours, is_reference=True)
+    assert sent == [RESCAN, SEARCH]
+    tasks.ingest("film")
+    assert sent == [RESCAN, SEARCH]
+
+
+def test_an_upload_that_becomes_a_reference_is_welcomed_though_it_was_searched(
+    coarse_engine: tuple[RetrievalEngine, list[str]], tmp_path: Path
+):
+    engine, sent = coarse_engine
+    np.save(tmp_path / "a.npy", unit_rows(9))
+    tasks.register("film", str(tmp_path / "a.npy"), engine.descriptor.fingerprint.key)
+    with transaction(engine.database) as connection:
+        searches.create_search(connection, "film")
+    with transaction(engine.database) as connection:
+        catalogue.make_reference(connection, "film")
+    tasks.ingest("film")
+    assert sent == [RESCAN, SEARCH]
+
+
+def test_a_rescan_that_the_broker_did_not_take_is_sent_by_the_next_attempt(
+    coarse_engine: tuple[RetrievalEngine, list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    engine, sent = coarse_engine
+    np.save(tmp_path / "a.npy", unit_rows(9))
+    tasks.register("film", str(tmp_path / "a.npy"), engine.descriptor.fingerprint.key)
+    with transaction(engine.database) as connection:
+        catalogue.make_reference(connection, "film")
+
+    def refuse_rescan(name: str, **_: object) -> None:
+        if name == RESCAN:
+            raise OperationalError("connection refused")
+        sent.append(name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tasks.app, "send_task", refuse_rescan)
+        with pytest.raises(ServiceUnavailable):
+            tasks.ingest("film")
+    tasks.ingest("film")
+    assert sent == [RESCAN, SEARCH]
+
+
+def ingest_file(engine: RetrievalEngine, path: Path, owner: str | None = None) -> str:
+    """What `vcl ingest` does with a file before it waits."""
+    failures: list[dict[str, Any]] = []
+    [video_id] = _register(engine, path, owner, None, failures)
+    assert failures == []
+    return video_id
+
+
+def test_a_folder_ingested_again_asks_for_what_is_left_to_do_and_nothing_else(
+    coarse_engine: tuple[RetrievalEngine, list[str]], tmp_path: Path
+):
+    engine, sent = coarse_engine
+    path = render_reference(tmp_path / "film.mp4", seed=1, seconds=2, size=(64, 48))
+    video_id = ingest_file(engine, path)
+    assert sent == [INGEST]
+    engine.ingest(video_id)
+    assert ingest_file(engine, path) == video_id
+    assert sent == [INGEST], "it is described"
+    ingest_file(engine, path, owner="Ana")
+    assert sent == [INGEST] * 2, "a new reference is to be compared with the others"
+    other = CoarseDescriptor()
+    other.fingerprint = Fingerprint("coarse", "none", 256, 1.0, "another")
+    engine.__dict__["descriptor"] = other
+    ingest_file(engine, path, owner="Ana")
+    assert sent == [INGEST] * 3, "another descriptor has not seen it"
+    assert engine.ingest(video_id)["status"] == "ready"
+    ingest_file(engine, path, owner="Ana")
+    assert sent == [INGEST] * 3
+
+
+def test_a_file_that_failed_is_tried_again_by_the_next_ingest_of_its_folder(
+    coarse_engine: tuple[RetrievalEngine, list[str]], tmp_path: Path
+):
+    engine, sent = coarse_engine
+    path = tmp_path / "film.mp4"
+    path.write_text("just words")
+    video_id = ingest_file(engine, path)
+    assert engine.ingest(video_id)["status"] == "failed"
+    assert ingest_file(engine, path) == video_id
+    assert sent == [INGEST] * 2
+    with transaction(engine.database) as connection:
+        assert catalogue.read_video(connection, video_id)["status"] == "waiting"
+
+
+def test_a_file_replaced_by_an_older_one_is_another_video(
+    coarse_engine: tuple[RetrievalEngine, list[str]], tmp_path: Path
+):
+    engine, _ = coarse_engine
+    path, older = tmp_path / "film.mp4", tmp_path / "older.mp4"
+    path.write_text("one film")
+    older.write_text("an older film")
+    os.utime(older, (1e9, 1e9))
+    first = ingest_file(engine, path)
+    time.sleep(0.05)  # clocks of files tick slowly
+    older.replace(path)
+    assert ingest_file(engine, path) != first
+
+
 @pytest.mark.parametrize(
     ("descriptors", "fingerprint", "reason"),
     [
@@ -196,6 +330,42 @@ def test_a_sweep_without_a_broker_is_put_off(
     monkeypatch.setattr(tasks, "_count_messages", away)
     tasks.sweep()
     assert "sweep put off: nobody there" in caplog.text
+
+
+@pytest.mark.usefixtures("site_environment")
+def test_a_sweep_that_the_database_refuses_is_put_off_in_one_line(
+    db: Engine, caplog: pytest.LogCaptureFixture
+):
+    with transaction(db) as connection:
+        connection.exec_driver_sql("DROP TABLE searches CASCADE")
+    tasks.sweep()
+    [line] = [each for each in caplog.messages if each.startswith("sweep put off")]
+    assert '"searches" does not exist' in line
+    assert "\n" not in line
+
+
+@pytest.fixture
+def supervisor(site_environment: None) -> Iterator[Supervisor]:
+    """One that looks after a worker which does nothing."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+    handlers = [signal.getsignal(each) for each in numbers]
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    supervisor = Supervisor(command, ["search"], load_settings())
+    yield supervisor
+    supervisor.child.kill()
+    supervisor.child.wait()
+    for number, handler in zip(numbers, handlers, strict=True):
+        signal.signal(number, handler)
+
+
+def test_the_supervisor_outlives_what_the_database_refuses(
+    supervisor: Supervisor, db: Engine, caplog: pytest.LogCaptureFixture
+):
+    with transaction(db) as connection:
+        connection.exec_driver_sql("DROP TABLE index_changes CASCADE")
+    supervisor._look_after()
+    assert "the worker goes on and tries again" in caplog.text
+    assert supervisor.child.poll() is None
 
 
 def test_the_engine_s_messages_are_tasks_that_exist(celery_app: Celery):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import struct
@@ -26,6 +27,7 @@ CODECS = {
     "avi": "mpeg4",
     "mpg": "mpeg2video",
 }
+MPEG = ("mpeg1video", "mpeg2video")  # know a few frame rates only
 
 
 def paint(number: int, size: tuple[int, int] = (96, 64)) -> np.ndarray:
@@ -51,19 +53,19 @@ def write(
     codec = codec or CODECS[path.suffix[1:]]
     stamps = stamps if stamps is not None else [n / fps for n in range(round(seconds * fps))]
     with av.open(str(path), "w") as container:
-        stream: Any = container.add_stream(codec, rate=25 if codec == "mpeg2video" else fps)
+        stream: Any = container.add_stream(codec, rate=25 if codec in MPEG else fps)
         stream.width, stream.height = size
         stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
         stream.gop_size = gop
         stream.bit_rate = 2_000_000
         stream.options = options or {}
-        if codec != "mpeg2video":
+        if codec not in MPEG:
             stream.codec_context.time_base = Fraction(1, 1000)
         if rotation:
             stream.set_display_rotation(rotation)
         for stamp in stamps:
             frame = av.VideoFrame.from_ndarray(paint(level(stamp), size), format="rgb24")
-            if codec == "mpeg2video":
+            if codec in MPEG:
                 frame.pts, frame.time_base = round(stamp * 25), Fraction(1, 25)
             else:
                 frame.pts, frame.time_base = round(stamp * 1000), Fraction(1, 1000)
@@ -154,6 +156,25 @@ def test_a_clock_that_starts_late_is_counted_from_its_start(tmp_path: Path) -> N
     stamps = [100 + n / 10 for n in range(40)]
     path = write(tmp_path / "film.mkv", stamps=stamps, codec="libx264")
     assert_levels(levels(path), [level(second) for second in range(4)])
+
+
+@pytest.mark.parametrize("gop", [1, 5, 12, 50, 600])
+def test_films_joined_end_to_end_are_seen_whole(gop: int, tmp_path: Path) -> None:
+    """As `cat a.ts b.ts` makes them: the second film's clock starts again."""
+    first = write(tmp_path / "a.ts", seconds=20, fps=25, codec="libx264", gop=gop)
+    second = write(tmp_path / "b.ts", seconds=15, fps=25, codec="libx264", gop=gop)
+    path = tmp_path / "joined.ts"
+    path.write_bytes(first.read_bytes() + second.read_bytes() + first.read_bytes())
+    seconds = [*range(20), *range(15), *range(20)]
+    assert_levels(levels(path), [level(second) for second in seconds])
+
+
+@pytest.mark.parametrize("codec", ["mpeg1video", "mpeg2video"])
+def test_joined_program_streams_are_seen_whole(codec: str, tmp_path: Path) -> None:
+    first = write(tmp_path / "a.mpg", seconds=12, fps=25, codec=codec, gop=5)
+    path = tmp_path / "joined.mpg"
+    path.write_bytes(first.read_bytes() * 2)
+    assert_levels(levels(path), [level(second) for second in [*range(12), *range(12)]])
 
 
 def test_frames_cut_away_by_an_edit_list_are_not_seen(tmp_path: Path) -> None:
@@ -347,6 +368,32 @@ def test_a_decoder_that_hangs_is_too_slow(tmp_path: Path, monkeypatch: Any) -> N
     sleeper.write_text("import time; time.sleep(60)")
     monkeypatch.setattr(video, "DECODER", sleeper)
     assert code_of(path, timeout=0.3) == "too_slow"
+
+
+def test_a_decoder_that_used_up_its_processor_time_is_too_slow(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    path = write(tmp_path / "film.mp4", seconds=1)
+    burner = tmp_path / "burner.py"
+    burner.write_text(
+        "import runpy\n"
+        f"limits = runpy.run_path({str(video.DECODER.with_name('confinement.py'))!r})\n"
+        "limits['limit_resources'](1 << 30, 1)\n"
+        "while True: pass\n"
+    )
+    monkeypatch.setattr(video, "DECODER", burner)
+    assert code_of(path, timeout=60) == "too_slow"
+
+
+def test_a_long_film_may_take_the_decoder_longer_than_it_keeps_us_waiting(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    path = write(tmp_path / "film.mp4", seconds=1)
+    spy, seen = tmp_path / "spy.py", tmp_path / "seen.json"
+    spy.write_text(f"import sys; open({str(seen)!r}, 'w').write(sys.argv[1])")
+    monkeypatch.setattr(video, "DECODER", spy)
+    assert code_of(path, timeout=600.0, max_frames=36_000) == "decoder_died"
+    assert json.loads(seen.read_text())["cpu_seconds"] > 36_000
 
 
 def test_a_decoder_that_crashes_costs_one_video(tmp_path: Path, monkeypatch: Any) -> None:

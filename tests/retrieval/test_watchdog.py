@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from sqlalchemy import Engine
 
 from retrieval import leases
@@ -62,6 +63,26 @@ def test_a_worker_started_anew_gets_twice_the_time():
     for clock.now in (32, 91, 92):
         waits.append(watchdog.has_stalled(SILENT))
     assert waits == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("sign", "is_usual"),
+    [
+        (Look(("a message", None), is_working=True), True),
+        (Look(("the next message", None), is_working=False), True),
+        (Look((None, None), is_working=False), True),
+        (Look(("a message", "a new one"), is_working=False), False),
+    ],
+    ids=["a lease", "a message taken", "the last one taken", "a message that came"],
+)
+def test_a_worker_that_shows_life_is_watched_as_closely_as_before(sign: Look, is_usual: bool):
+    clock = Clock()
+    watchdog = Watchdog(30, clock)
+    for _ in range(3):
+        watchdog.forgive()
+    watchdog.has_stalled(SILENT)
+    watchdog.has_stalled(sign)
+    assert watchdog.patience == (30 if is_usual else 240)
 
 
 def test_work_counts_while_its_lease_lasts_and_only_this_machine_s(db: Engine):

@@ -103,6 +103,20 @@ def test_a_segment_shorter_than_a_millisecond_is_left_out_and_spoils_nothing(
         assert len(read_segments(connection, "s")) == 1
 
 
+def test_a_file_replaced_by_descriptors_of_another_kind_is_compared_with_nothing(
+    worker: LocalizeWorker,
+):
+    for name, frames in (("q", 20), ("a", 30), ("b", 31)):
+        register(worker, name, frames)
+    foreign = worker.engine.store.write("b", "lite0-1", unit_rows(31))
+    foreign.replace(worker.engine.store.path_of("b", KIND))
+    worker.open("s", "q", ["a", "b"], None)
+    assert worker.localize("q", ["a", "b"]) == 1
+    found = pairs(worker)["b"]
+    assert (found.status, found.reason) == ("quarantined", "fingerprint_mismatch")
+    assert "was made by lite0-1, not by isc-1" in found.message
+
+
 def test_one_bad_pair_of_a_batch_does_not_hold_the_others(worker: LocalizeWorker):
     for name, frames in (("q", 20), ("a", 30), ("bad", 31), ("c", 32)):
         register(worker, name, frames)

@@ -90,40 +90,51 @@ def _register(
     asset: str | None,
     failures: list[dict[str, Any]],
 ) -> Iterator[str]:
-    """The video's id, its ingest sent if it waits; nothing for a file that is none."""
+    """The video's id, its ingest sent if there is something to do; nothing for a file that is none.
+
+    That is describing it by the descriptor of today, or welcoming it as a new reference.
+    """
     try:
         with transaction(engine.database) as connection:
-            known = catalogue.find_unchanged(connection, path.absolute(), path.stat().st_mtime)
+            known = catalogue.find_unchanged(connection, path.absolute())
         video_id = known or engine.register(path)
         with transaction(engine.database) as connection:
             # The same film under a second name stands for the asset it has.
             is_known = catalogue.read_video(connection, video_id)["is_reference"]
-            if not is_known and (owner is not None or asset is not None):
+            is_new = not is_known and (owner is not None or asset is not None)
+            if is_new:
                 asset_id = (
                     assets.add_asset(connection, owner, path.stem)
                     if owner is not None
                     else assets.find_asset(connection, str(asset))
                 )
                 assets.add_reference(connection, video_id, asset_id)
-            status = catalogue.read_video(connection, video_id)["status"]
+            is_ready = catalogue.read_video(connection, video_id)["status"] == "ready"
+            is_done = is_ready and engine.is_described(connection, video_id) and not is_new
     except (BadVideo, Refused) as error:
         failures.append({"file": str(path), "reason": error.code, "message": str(error)})
         return
-    if status != "ready":
+    if not is_done:
         send([Message(INGEST, {"video_id": video_id})])
     yield video_id
 
 
 def _wait(engine: RetrievalEngine, ids: list[str], bar: Progress) -> list[dict[str, Any]]:
-    """Until every video is ready or failed; shows how much faster than playing it goes."""
+    """Until every video is described or failed; shows how much faster than playing it goes."""
     started = time.monotonic()
+    key = engine.descriptor.fingerprint.key
     hint = WorkerHint()
     task = bar.add_task("describing", total=len(ids), facts="")
     already: float | None = None
     while True:
         with transaction(engine.database) as connection:
             rows = catalogue.read_videos(connection, ids)
-        done = [row for row in rows if row["status"] in ("ready", "failed")]
+            described = catalogue.list_described(connection, ids, key)
+        done = [
+            row
+            for row in rows
+            if row["status"] == "failed" or (row["status"] == "ready" and row["id"] in described)
+        ]
         seconds = sum(row["duration"] or 0.0 for row in done)
         already = seconds if already is None else already
         rate = (seconds - already) / max(time.monotonic() - started, 1e-3)

@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Annotated, Literal
 
 import typer
+from sqlalchemy.exc import SQLAlchemyError
 
 from retrieval import journal, tasks
 from retrieval.database import check_schema, connect
@@ -118,8 +119,9 @@ class Supervisor:
             endpoints = ensure_services(self.settings)
             self._sweep_if_due()
             look = Look(tasks.queue_heads(self.queues), is_working(connect(endpoints.database_url)))
-        except RetrievalError as error:
-            log.warning("%s; the worker goes on and tries again", error)
+        except (RetrievalError, SQLAlchemyError) as error:
+            # Whatever the database says: who looks after the others must not fall first.
+            log.warning("%s; the worker goes on and tries again", tasks.first_line(error))
             time.sleep(2)
             return
         except tasks.BROKER_ERRORS:
