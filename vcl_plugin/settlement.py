@@ -27,10 +27,16 @@ def settle_claims(connection: Connection, query_id: str) -> list[int]:
     """Bring the claims on an upload in line with its segments; returns those that stand.
 
     It looks at all segments of the upload, so the order in which pairs finish does not matter. The
-    upload's row is locked: two workers that finish pairs of it settle one after the other.
+    upload's row is locked: two workers that finish pairs of it settle one after the other. So are
+    its claims, by a statement of their own: one that waits for a person's decision and reads on
+    would still see what was true before it.
     """
     connection.execute(
         text("SELECT 1 FROM videos WHERE id = :query FOR NO KEY UPDATE"), {"query": query_id}
+    )
+    connection.execute(
+        text("SELECT 1 FROM claims WHERE query_id = :query ORDER BY id FOR UPDATE"),
+        {"query": query_id},
     )
     hold_segments(connection, query_id)
     standing = []
@@ -221,7 +227,7 @@ def _settle(
         text("""
         SELECT id, status, EXISTS (SELECT 1 FROM claim_events
                                    WHERE claim_id = claims.id AND actor <> :engine) AS is_decided
-        FROM claims WHERE asset_id = :asset AND query_id = :query FOR UPDATE"""),
+        FROM claims WHERE asset_id = :asset AND query_id = :query"""),
         {"asset": asset_id, "query": query_id, "engine": ENGINE},
     ).first()
     if not decided:

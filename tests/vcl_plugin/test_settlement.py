@@ -40,6 +40,14 @@ def _held(connection: Connection, query: str) -> dict[str, str | None]:
     return {row.reference_id: row.held for row in rows}
 
 
+def _wait_for_a_lock(connection: Connection) -> None:
+    """Until another session waits for a lock. `pg_stat_activity` would stay as first read."""
+    deadline = time.monotonic() + 120
+    while not connection.execute(text("SELECT count(*) FROM pg_locks WHERE NOT granted")).scalar():
+        assert time.monotonic() < deadline, "nobody waits"
+        time.sleep(0.02)
+
+
 def test_a_match_raises_one_claim_that_waits_for_review(database: str) -> None:
     with transaction(connect(database)) as connection:
         add_reference(connection, "film", "Ana")
@@ -252,14 +260,34 @@ def test_a_release_waits_for_whoever_settles_the_upload_and_holds_nothing_they_n
         with transaction(connect(database)) as settler:
             settler.execute(text("SELECT 1 FROM videos WHERE id = 'upload' FOR NO KEY UPDATE"))
             released = thread.submit(release)
-            blocked = text("""
-                SELECT count(*) FROM pg_stat_activity
-                WHERE wait_event_type = 'Lock' AND datname = current_database()""")
-            deadline = time.monotonic() + 120
-            while not settler.execute(blocked).scalar() and time.monotonic() < deadline:
-                time.sleep(0.02)
+            _wait_for_a_lock(settler)
             settler.execute(text("SELECT 1 FROM claims WHERE id = 1 FOR UPDATE NOWAIT"))
         assert released.result(timeout=120) == []
+
+
+def test_a_decision_made_while_a_worker_waits_for_the_claim_is_left_alone(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_reference(connection, "show", "Bo")
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 10))
+        settle_claims(connection, "upload")
+
+    def settle() -> None:
+        with transaction(connect(database)) as connection:
+            record(connection, "upload", "show", segment(60, 70))
+            settle_claims(connection, "upload")
+
+    with ThreadPoolExecutor(1) as thread:
+        with transaction(connect(database)) as person:
+            decide_claim(person, 1, "released", "ana", "misidentified")
+            settled = thread.submit(settle)
+            _wait_for_a_lock(person)
+        settled.result(timeout=120)
+    with transaction(connect(database)) as connection:
+        claim = read_claim(connection, 1)
+        assert [event["actor"] for event in claim["events"]] == ["engine", "ana"]
+        assert claim["status"] == "released"
 
 
 def test_an_expired_claim_shows_what_it_rested_on_and_comes_back_with_its_evidence(
