@@ -80,6 +80,19 @@ class Evidence:
     query: str = ""  # title of the upload
 
 
+def name_territories(policy: Policy, owned: Iterable[str]) -> list[str]:
+    """Where a policy is to be asked: in each territory owned, and in each that a rule names where
+    the world is owned, since that has it too.
+
+    >>> name_territories(Policy("p", (Rule("block", territories=frozenset({"DE"})),)), ["WW"])
+    ['DE', 'WW']
+    """
+    wanted = set(owned)
+    if WORLD in wanted:
+        wanted = wanted.union(*(rule.territories for rule in policy.rules))
+    return sorted(wanted)
+
+
 def decide(policy: Policy, evidence: Evidence, territories: Iterable[str]) -> dict[str, str]:
     """Territory to action, for the territories in which some rule applies.
 

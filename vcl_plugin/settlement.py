@@ -19,7 +19,14 @@ from sqlalchemy import Connection, text
 from retrieval.records import Segment, Span
 from vcl_plugin.claims import ENGINE, STANDING, decide_claim, move_claim, open_claim
 from vcl_plugin.guard import hold_segments
-from vcl_plugin.policies import Evidence, Policy, decide, most_restrictive, union_seconds
+from vcl_plugin.policies import (
+    Evidence,
+    Policy,
+    decide,
+    most_restrictive,
+    name_territories,
+    union_seconds,
+)
 from vcl_plugin.rights import exclude_span, list_territories, read_asset_policy
 
 
@@ -159,7 +166,7 @@ def rehearse_policy(
     found = []
     for key, evidence in gather_evidence(connection, asset_ids=list(wanted)).items():
         asset = wanted[key[1]]
-        decided = decide(policy, evidence, asset.territories)
+        decided = decide(policy, evidence, name_territories(policy, asset.territories))
         if decided:
             spans = [each.query for group in evidence.segments.values() for each in group]
             found.append(
@@ -222,7 +229,8 @@ def _evidence(rows: Sequence[Any]) -> Evidence:
 def _settle(
     connection: Connection, asset_id: int, query_id: str, evidence: Evidence, policy: Policy
 ) -> int | None:
-    decided = decide(policy, evidence, list_territories(connection, asset_id))
+    territories = name_territories(policy, list_territories(connection, asset_id))
+    decided = decide(policy, evidence, territories)
     claim = connection.execute(
         text("""
         SELECT id, status, EXISTS (SELECT 1 FROM claim_events

@@ -40,6 +40,13 @@ def _held(connection: Connection, query: str) -> dict[str, str | None]:
     return {row.reference_id: row.held for row in rows}
 
 
+def _territories(connection: Connection) -> list[tuple[str, str]]:
+    rows = connection.execute(
+        text("SELECT territory, action FROM claim_territories ORDER BY territory")
+    )
+    return [(row.territory, row.action) for row in rows]
+
+
 def _wait_for_a_lock(connection: Connection) -> None:
     """Until another session waits for a lock. `pg_stat_activity` would stay as first read."""
     deadline = time.monotonic() + 120
@@ -91,10 +98,22 @@ def test_a_policy_that_blocks_makes_the_claim_active_where_the_owner_has_rights(
         record(connection, "upload", "film", segment(0, 10))
         settle_claims(connection, "upload")
         assert _claims(connection) == {("Ana", "upload", "active", 10.0)}
-        by_territory = connection.execute(
-            text("SELECT territory, action FROM claim_territories ORDER BY territory")
-        ).all()
-        assert [tuple(row) for row in by_territory] == [("DE", "block"), ("WW", "track")]
+        assert _territories(connection) == [("DE", "block"), ("WW", "track")]
+
+
+def test_a_rule_for_a_territory_applies_to_an_asset_that_is_owned_worldwide(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        german = Policy("german", (Rule("block", 5, territories=frozenset({"DE"})),))
+        rights.add_policy(connection, german)
+        rights.assign_policy(connection, "german", owner="Ana")
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 10))
+        settle_claims(connection, "upload")
+        assert _claims(connection) == {("Ana", "upload", "active", 10.0)}
+        assert _territories(connection) == [("DE", "block")]
+        [row] = rehearse_policy(connection, german)
+        assert (row["action"], row["territories"]) == ("block", ["DE"])
 
 
 def test_an_assets_own_policy_goes_before_its_owners(database: str) -> None:
@@ -376,7 +395,7 @@ def test_a_dry_run_shows_what_would_be_claimed_beside_what_is_and_writes_nothing
         ]
         assert facts == [
             ("Ana", "block", ["DE", "WW"], 12.0, "potential"),
-            ("Bo", "track", ["WW"], 2.0, None),
+            ("Bo", "track", ["DE", "WW"], 2.0, None),
         ]
         assert rehearse_policy(connection, policy, owner="Bo") == rows[1:]
         assert rehearse_policy(connection, policy, asset_id=1) == rows[:1]
