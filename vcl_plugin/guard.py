@@ -48,7 +48,10 @@ def hold_segments(connection: Connection, query_id: str) -> None:
                              WHERE reference_videos.video_id = mine.query_id) THEN 'reference'
                 WHEN EXISTS (
                     SELECT 1 FROM allowances JOIN videos AS upload ON upload.id = mine.query_id
-                    WHERE allowances.owner_id = mine.owner_id
+                    WHERE (allowances.owner_id = mine.owner_id
+                           OR EXISTS (SELECT 1 FROM asset_owners
+                                      WHERE asset_owners.asset_id = mine.asset_id
+                                        AND asset_owners.owner_id = allowances.owner_id))
                       AND (allowances.asset_id IS NULL OR allowances.asset_id = mine.asset_id)
                       AND (allowances.query_id = mine.query_id
                            OR allowances.uploader = upload.uploader)) THEN 'allowed'

@@ -14,15 +14,18 @@ from sqlalchemy import Connection, text
 from retrieval import catalogue
 from retrieval.errors import NotFound, Refused
 from retrieval.records import Span
-from vcl_plugin.policies import WORLD, Policy, Rule
+from vcl_plugin.policies import WORLD, Policy, Rule, name_territories
 
 
 def set_ownership(
     connection: Connection, asset_id: int, owner: str, share: float, territory: str = WORLD
 ) -> None:
-    """Let an owner hold `share` per cent of an asset in a territory; all shares stay within 100."""
-    if not 0 < share <= 100:
-        raise Refused(f"a share of {share:g} % is impossible; it must be above 0 and at most 100")
+    """Let an owner hold `share` per cent of an asset in a territory; all shares stay within 100.
+
+    A share of 0 gives it up, so that an asset can change hands.
+    """
+    if not 0 <= share <= 100:
+        raise Refused(f"a share of {share:g} % is impossible; it must be between 0 and 100")
     if not owner.strip():
         raise Refused("the name of an owner must not be empty")
     check_territories(connection, [territory])
@@ -48,24 +51,20 @@ def set_ownership(
             f"asset {asset_id} would be owned to {others + share:g} % in {territory}: others hold "
             f"{others:g} %, so {owner!r} can hold at most {100 - others:g} %"
         )
+    if share == 0:
+        connection.execute(
+            text("""
+            DELETE FROM asset_owners WHERE asset_id = :asset AND territory = :territory
+               AND owner_id = (SELECT id FROM owners WHERE name = :owner)"""),
+            {"asset": asset_id, "territory": territory, "owner": owner},
+        )
+        return
     connection.execute(
         text("""
         INSERT INTO asset_owners (asset_id, owner_id, territory, share)
         SELECT :asset, id, :territory, :share FROM owners WHERE name = :owner
         ON CONFLICT (asset_id, territory, owner_id) DO UPDATE SET share = excluded.share"""),
         {"asset": asset_id, "territory": territory, "share": share, "owner": owner},
-    )
-
-
-def list_territories(connection: Connection, asset_id: int) -> list[str]:
-    """Where anybody owns the asset."""
-    return list(
-        connection.execute(
-            text("""
-            SELECT DISTINCT territory FROM asset_owners WHERE asset_id = :asset
-            ORDER BY territory"""),
-            {"asset": asset_id},
-        ).scalars()
     )
 
 
@@ -116,18 +115,37 @@ def read_policy(connection: Connection, name: str) -> Policy:
     return Policy(name, tuple(_rule(row) for row in rows))
 
 
-def read_asset_policy(connection: Connection, asset_id: int) -> Policy:
-    """The asset's own policy, else its owner's, else the default."""
-    name = connection.execute(
+def read_asset_policies(connection: Connection, asset_id: int) -> dict[str, Policy]:
+    """By territory the policy that decides there: the asset's own, else that of whoever holds most
+    of it there, else the default.
+
+    An asset of which nobody holds a share is held by who registered it. Where the world is held,
+    every territory that a rule names and nobody else holds is decided, too.
+    """
+    rows = connection.execute(
         text("""
-        SELECT coalesce(own.name, owners_policy.name, 'default') FROM assets
-        JOIN owners ON owners.id = assets.owner_id
+        SELECT held.territory, coalesce(own.name, holders_policy.name, 'default') AS policy
+        FROM assets
+        CROSS JOIN LATERAL (
+            SELECT DISTINCT ON (territory) territory, owner_id
+            FROM (SELECT territory, owner_id, share FROM asset_owners
+                  WHERE asset_id = assets.id
+                  UNION ALL SELECT :world, assets.owner_id, 100
+                  WHERE NOT EXISTS (SELECT 1 FROM asset_owners WHERE asset_id = assets.id)
+                 ) AS shares
+            ORDER BY territory, share DESC, owner_id <> assets.owner_id, owner_id) AS held
+        JOIN owners ON owners.id = held.owner_id
         LEFT JOIN policies AS own ON own.id = assets.policy_id
-        LEFT JOIN policies AS owners_policy ON owners_policy.id = owners.policy_id
+        LEFT JOIN policies AS holders_policy ON holders_policy.id = owners.policy_id
         WHERE assets.id = :asset"""),
-        {"asset": asset_id},
-    ).scalar_one()
-    return read_policy(connection, name)
+        {"asset": asset_id, "world": WORLD},
+    ).all()
+    known = {name: read_policy(connection, name) for name in {row.policy for row in rows}}
+    held = {row.territory: known[row.policy] for row in rows}
+    if WORLD in held:
+        everywhere = name_territories(held[WORLD], [WORLD])
+        held = {territory: held[WORLD] for territory in everywhere} | held
+    return held
 
 
 def list_policies(connection: Connection) -> list[dict[str, Any]]:
@@ -212,22 +230,27 @@ def allow_use(
     asset_id: int | None = None,
     note: str | None = None,
 ) -> None:
-    """An owner lets an uploader, or one upload, use an asset or everything of theirs."""
+    """An owner lets an uploader, or one upload, use an asset or everything of theirs.
+
+    Whoever holds a share of an asset may: a licence from one holder is a licence.
+    """
     if (uploader is None) == (query_id is None):
         raise Refused("say who is allowed: either an uploader or one upload")
     owner_id = find_owner(connection, owner)
     if query_id is not None:
         catalogue.read_video(connection, query_id)
     if asset_id is not None:
-        holder = connection.execute(
+        asset = connection.execute(
             text("""
-            SELECT owners.id, owners.name, assets.title FROM assets
-            JOIN owners ON owners.id = assets.owner_id WHERE assets.id = :asset"""),
-            {"asset": asset_id},
+            SELECT assets.title, owners.name, :owner = owners.id OR EXISTS (
+                       SELECT 1 FROM asset_owners
+                       WHERE asset_id = assets.id AND owner_id = :owner) AS is_holder
+            FROM assets JOIN owners ON owners.id = assets.owner_id WHERE assets.id = :asset"""),
+            {"asset": asset_id, "owner": owner_id},
         ).one()
-        if holder.id != owner_id:
+        if not asset.is_holder:
             raise Refused(
-                f"asset {asset_id} {holder.title!r} belongs to {holder.name!r}, so {owner!r} "
+                f"asset {asset_id} {asset.title!r} belongs to {asset.name!r}, so {owner!r} "
                 "cannot allow its use"
             )
     connection.execute(

@@ -11,7 +11,7 @@ person has decided is never touched.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -27,7 +27,7 @@ from vcl_plugin.policies import (
     name_territories,
     union_seconds,
 )
-from vcl_plugin.rights import exclude_span, list_territories, read_asset_policy
+from vcl_plugin.rights import exclude_span, read_asset_policies
 
 
 def settle_claims(connection: Connection, query_id: str) -> list[int]:
@@ -48,8 +48,8 @@ def settle_claims(connection: Connection, query_id: str) -> list[int]:
     hold_segments(connection, query_id)
     standing = []
     for asset_id, evidence in gather_evidence(connection, query_id).items():
-        policy = read_asset_policy(connection, asset_id)
-        claim_id = _settle(connection, asset_id, query_id, evidence, policy)
+        policies = read_asset_policies(connection, asset_id)
+        claim_id = _settle(connection, asset_id, query_id, evidence, policies)
         if claim_id is not None:
             standing.append(claim_id)
     return standing
@@ -227,10 +227,17 @@ def _evidence(rows: Sequence[Any]) -> Evidence:
 
 
 def _settle(
-    connection: Connection, asset_id: int, query_id: str, evidence: Evidence, policy: Policy
+    connection: Connection,
+    asset_id: int,
+    query_id: str,
+    evidence: Evidence,
+    policies: Mapping[str, Policy],
 ) -> int | None:
-    territories = name_territories(policy, list_territories(connection, asset_id))
-    decided = decide(policy, evidence, territories)
+    decided = {
+        territory: action
+        for territory, policy in policies.items()
+        for action in decide(policy, evidence, [territory]).values()
+    }
     claim = connection.execute(
         text("""
         SELECT id, status, EXISTS (SELECT 1 FROM claim_events
@@ -250,6 +257,7 @@ def _settle(
         return int(claim.id) if claim.is_decided and claim.status in STANDING else None
     action = most_restrictive(decided.values())
     status = "potential" if action == "review" else "active"
+    policy = next(policies[each] for each in sorted(decided) if decided[each] == action)
     if claim is None:
         claim_id = open_claim(connection, asset_id, query_id, status, f"policy {policy.name}")
     else:

@@ -116,6 +116,52 @@ def test_a_rule_for_a_territory_applies_to_an_asset_that_is_owned_worldwide(data
         assert (row["action"], row["territories"]) == ("block", ["DE"])
 
 
+def test_whoever_holds_most_of_an_asset_in_a_territory_decides_there(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        rights.set_ownership(connection, 1, "Bo", 60, "DE")
+        rights.set_ownership(connection, 1, "Cy", 40, "DE")
+        for owner, action in (("Ana", "track"), ("Bo", "block"), ("Cy", "monetize")):
+            rights.add_policy(connection, Policy(f"policy of {owner}", (Rule(action),)))
+            rights.assign_policy(connection, f"policy of {owner}", owner=owner)
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 10))
+        settle_claims(connection, "upload")
+        assert _territories(connection) == [("DE", "block"), ("WW", "track")]
+        assert read_claim(connection, 1)["events"][0]["note"] == "policy policy of Bo"
+
+
+def test_an_asset_changes_hands_when_a_share_of_nothing_gives_the_old_one_up(
+    database: str,
+) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        rights.add_policy(connection, Policy("strict", (Rule("block"),)))
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 10))
+        rights.set_ownership(connection, 1, "Ana", 0)
+        settle_claims(connection, "upload")
+        assert _territories(connection) == [("WW", "review")]
+        rights.set_ownership(connection, 1, "Bo", 100)
+        rights.assign_policy(connection, "strict", owner="Bo")
+        settle_claims(connection, "upload")
+        assert _territories(connection) == [("WW", "block")]
+
+
+def test_any_holder_of_a_share_may_allow_its_use(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        rights.set_ownership(connection, 1, "Bo", 10, "DE")
+        for name in ("one", "two"):
+            add_upload(connection, name, f"friend {name}")
+            record(connection, name, "film", segment(0, 10))
+        rights.allow_use(connection, "Bo", "bo", uploader="friend one", asset_id=1)
+        rights.allow_use(connection, "Bo", "bo", uploader="friend two")
+        for name in ("one", "two"):
+            assert settle_claims(connection, name) == []
+            assert _held(connection, name) == {"film": "allowed"}
+
+
 def test_an_assets_own_policy_goes_before_its_owners(database: str) -> None:
     with transaction(connect(database)) as connection:
         add_reference(connection, "film", "Ana")

@@ -60,7 +60,9 @@ def list_assets(as_json: AsJson = False) -> None:
 def share_asset(
     asset: Annotated[str, typer.Argument(help="Number or title of the asset.")],
     owner: Annotated[str, typer.Option("--owner", "-o", help="Who owns the share.")],
-    percent: Annotated[float, typer.Option("--percent", help="How much, in per cent.")],
+    percent: Annotated[
+        float, typer.Option("--percent", help="How much, in per cent; 0 gives it up.")
+    ],
     territory: Annotated[
         str, typer.Option("--territory", "-t", help="ISO 3166 code, or WW for everywhere else.")
     ] = rights.WORLD,

@@ -80,7 +80,7 @@ REFUSED = [
     ("policy dry-run default --owner Zoe", "no owner 'Zoe'"),
     ("asset share 1 --owner Bo --percent 60", "160 % in WW: others hold 100 %"),
     ("asset share 1 --owner Bo --percent 9 --territory XX", "no territory 'XX'"),
-    ("asset share 1 --owner Bo --percent 0", "a share of 0 % is impossible"),
+    ("asset share 1 --owner Bo --percent=-1", "a share of -1 % is impossible"),
     ("asset share 1 --percent 5 --owner ''", "owner must not be empty"),
     ("asset share 99 --owner Bo --percent 5", "no asset '99'"),
     ("asset allow Zoe --uploader x", "no owner 'Zoe'"),
