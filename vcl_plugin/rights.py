@@ -15,6 +15,7 @@ from retrieval import catalogue
 from retrieval.errors import NotFound, Refused
 from retrieval.records import Span
 from vcl_plugin.policies import WORLD, Policy, Rule, name_territories
+from vcl_plugin.turns import take_everybody, take_owner, take_references
 
 
 def set_ownership(
@@ -29,11 +30,10 @@ def set_ownership(
     if not owner.strip():
         raise Refused("the name of an owner must not be empty")
     check_territories(connection, [territory])
-    locked = connection.execute(
+    _take_asset(connection, asset_id)
+    connection.execute(
         text("SELECT 1 FROM assets WHERE id = :asset FOR UPDATE"), {"asset": asset_id}
-    ).scalar()
-    if locked is None:
-        raise NotFound(f"there is no asset {asset_id}; `vcl asset list` shows them all")
+    )
     connection.execute(
         text("INSERT INTO owners (name) VALUES (:name) ON CONFLICT DO NOTHING"), {"name": owner}
     )
@@ -72,6 +72,7 @@ def add_policy(connection: Connection, policy: Policy) -> None:
     """Write a policy, or put new rules in the place of its old ones."""
     for rule in policy.rules:
         check_territories(connection, sorted(rule.territories))
+    take_everybody(connection)
     policy_id = connection.execute(
         text("""
         INSERT INTO policies (name) VALUES (:name)
@@ -164,17 +165,20 @@ def assign_policy(
 ) -> None:
     """Let an asset, or everything of an owner that has no policy of its own, follow a policy."""
     read_policy(connection, name)
-    table, column, value = (
-        ("assets", "id", asset_id) if owner is None else ("owners", "name", owner)
-    )
-    changed = connection.execute(
+    if owner is not None:
+        table, row_id = "owners", find_owner(connection, owner)
+        take_owner(connection, row_id)
+    elif asset_id is not None:
+        table, row_id = "assets", asset_id
+        _take_asset(connection, asset_id)
+    else:
+        raise Refused("say what follows the policy: either an asset or an owner")
+    connection.execute(
         text(f"""
         UPDATE {table} SET policy_id = (SELECT id FROM policies WHERE name = :policy)
-        WHERE {column} = :value"""),
-        {"policy": name, "value": value},
+        WHERE id = :id"""),
+        {"policy": name, "id": row_id},
     )
-    if not changed.rowcount:
-        raise NotFound(f"there is no {table[:-1]} {value!r}; `vcl asset list` shows them all")
 
 
 def find_owner(connection: Connection, name: str) -> int:
@@ -195,6 +199,7 @@ def exclude_span(
     claim_id: int | None = None,
 ) -> None:
     """From now on this stretch of a reference proves nothing: licensed music, an intro, an ad."""
+    take_references(connection, [video_id])
     video = connection.execute(
         text("SELECT is_reference, duration FROM videos WHERE id = :video"), {"video": video_id}
     ).first()
@@ -253,6 +258,7 @@ def allow_use(
                 f"asset {asset_id} {asset.title!r} belongs to {asset.name!r}, so {owner!r} "
                 "cannot allow its use"
             )
+    take_owner(connection, owner_id)
     connection.execute(
         text("""
         INSERT INTO allowances (owner_id, asset_id, uploader, query_id, actor, note)
@@ -280,6 +286,16 @@ def check_territories(connection: Connection, codes: Sequence[str]) -> None:
             f"there is no territory {unknown[0]!r}; use ISO 3166 codes such as DE or US, or "
             f"{WORLD} for everywhere else"
         )
+
+
+def _take_asset(connection: Connection, asset_id: int) -> None:
+    """Let nobody record a match of the asset, in the name of who registered it."""
+    owner_id = connection.execute(
+        text("SELECT owner_id FROM assets WHERE id = :asset"), {"asset": asset_id}
+    ).scalar()
+    if owner_id is None:
+        raise NotFound(f"there is no asset {asset_id}; `vcl asset list` shows them all")
+    take_owner(connection, int(owner_id))
 
 
 def _rule(row: Any) -> Rule:

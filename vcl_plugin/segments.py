@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from retrieval.records import Segment
+from vcl_plugin.turns import share_rules
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,12 @@ class Outcome:
 
 
 def record_segments(connection: Connection, pair: LeasedPair, outcome: Outcome) -> int | None:
-    """Write the run and its segments, to the millisecond; None if the pair was recorded before."""
+    """Write the run and its segments, to the millisecond; None if the pair was recorded before.
+
+    Before any row of the upload is locked: a rule about the reference goes first or waits.
+    """
+    if outcome.segments:
+        share_rules(connection, pair.reference_id)
     run_id = connection.execute(
         text("""
         INSERT INTO runs (pair_id, localizer, worker, seconds)

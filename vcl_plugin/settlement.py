@@ -28,6 +28,7 @@ from vcl_plugin.policies import (
     union_seconds,
 )
 from vcl_plugin.rights import exclude_span, read_asset_policies
+from vcl_plugin.turns import take_references
 
 
 def settle_claims(connection: Connection, query_id: str) -> list[int]:
@@ -60,16 +61,24 @@ def release_and_exclude(
 ) -> list[int]:
     """Release a claim and let the footage it rests on prove nothing any more.
 
-    Sibling claims that rest on nothing else are released with it; returns their ids.
+    Sibling claims that rest on nothing else are released with it; returns their ids. References
+    that come to the claim while it waits were not what the person looked at, and stay.
     """
+    references = list(
+        connection.execute(
+            text("SELECT DISTINCT reference_id FROM segments WHERE claim_id = :claim"),
+            {"claim": claim_id},
+        ).scalars()
+    )
+    take_references(connection, references)
+    uploads = _lock_uploads(connection, claim_id, references)
     spans = connection.execute(
         text("""
         SELECT reference_id, lower(reference_span)::float AS low,
                upper(reference_span)::float AS high
-        FROM segments WHERE claim_id = :claim"""),
-        {"claim": claim_id},
+        FROM segments WHERE claim_id = :claim AND reference_id = ANY(:references)"""),
+        {"claim": claim_id, "references": references},
     ).all()
-    uploads = _lock_uploads(connection, claim_id, [row.reference_id for row in spans])
     decide_claim(connection, claim_id, "released", actor, reason, note)
     for row in spans:
         exclude_span(connection, row.reference_id, Span(row.low, row.high), actor, note, claim_id)

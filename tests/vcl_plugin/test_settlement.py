@@ -355,6 +355,62 @@ def test_a_decision_made_while_a_worker_waits_for_the_claim_is_left_alone(databa
         assert claim["status"] == "released"
 
 
+@pytest.mark.parametrize("rule", ["exclusion", "allowance", "policy", "owner", "asset"])
+def test_a_match_recorded_while_a_rule_is_made_follows_the_rule(database: str, rule: str) -> None:
+    """In whichever order they come: the worker waits here, and reads the rule then."""
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_upload(connection, "upload", "fan club")
+        rights.add_policy(connection, Policy("lenient", (Rule("track", 1000),)))
+        rights.set_ownership(connection, 1, "Bo", 50, "DE")
+
+    def make_rule(connection: Connection) -> None:
+        if rule == "exclusion":
+            rights.exclude_span(connection, "film", Span(0, 50), "ana")
+        elif rule == "allowance":
+            rights.allow_use(connection, "Bo", "bo", uploader="fan club")
+        elif rule == "policy":
+            rights.add_policy(connection, Policy("default", (Rule("track", 1000),)))
+        elif rule == "owner":
+            rights.assign_policy(connection, "lenient", owner="Ana")
+            rights.assign_policy(connection, "lenient", owner="Bo")
+        else:
+            rights.assign_policy(connection, "lenient", asset_id=1)
+
+    def finish() -> list[int]:
+        with transaction(connect(database)) as connection:
+            record(connection, "upload", "film", segment(0, 10))
+            return settle_claims(connection, "upload")
+
+    with ThreadPoolExecutor(1) as thread:
+        with transaction(connect(database)) as person:
+            make_rule(person)
+            assert settle_again(person, find_matching_uploads(person, reference_id="film")) == []
+            finished = thread.submit(finish)
+            _wait_for_a_lock(person)
+        assert finished.result(timeout=120) == []
+
+
+def test_a_rule_made_while_a_match_is_recorded_waits_for_it_and_finds_it(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_upload(connection, "upload")
+
+    def exclude() -> list[int]:
+        with transaction(connect(database)) as connection:
+            rights.exclude_span(connection, "film", Span(0, 50), "ana")
+            uploads = find_matching_uploads(connection, reference_id="film")
+            return settle_again(connection, uploads)
+
+    with ThreadPoolExecutor(1) as thread:
+        with transaction(connect(database)) as worker:
+            record(worker, "upload", "film", segment(0, 10))
+            excluded = thread.submit(exclude)
+            _wait_for_a_lock(worker)
+            assert settle_claims(worker, "upload") == [1]
+        assert excluded.result(timeout=120) == [1]
+
+
 def test_an_expired_claim_shows_what_it_rested_on_and_comes_back_with_its_evidence(
     database: str,
 ) -> None:
