@@ -13,7 +13,8 @@ from sqlalchemy import Connection, text
 
 from retrieval import catalogue
 from retrieval.errors import NotFound, Refused
-from vcl_plugin.settlement import settle_claims
+from vcl_plugin.settlement import find_matching_uploads, lock_uploads, settle_again
+from vcl_plugin.turns import take_references
 
 
 def add_asset(connection: Connection, owner: str, title: str) -> int:
@@ -90,15 +91,14 @@ def remove_asset(connection: Connection, asset_id: int) -> list[str]:
     connection.execute(
         text("UPDATE assets SET removed_at = now() WHERE id = :asset"), {"asset": asset_id}
     )
-    # All of them locked before the first is changed, in the order in which everybody locks.
     references = connection.execute(
-        text("""
-        SELECT id FROM videos
-        WHERE id IN (SELECT video_id FROM reference_videos WHERE asset_id = :asset)
-        ORDER BY id FOR UPDATE"""),
+        text("SELECT video_id FROM reference_videos WHERE asset_id = :asset ORDER BY video_id"),
         {"asset": asset_id},
     ).scalars()
     removed = list(references)
+    # All of them locked before the first is changed, in the order in which everybody locks.
+    take_references(connection, removed)
+    lock_uploads(connection, [*removed, *find_matching_uploads(connection, removed)])
     for video_id in removed:
         remove_reference(connection, video_id)
     return removed
@@ -119,7 +119,12 @@ def list_assets(connection: Connection) -> list[dict[str, Any]]:
 
 
 def add_reference(connection: Connection, video_id: str, asset_id: int) -> None:
-    """Let a video stand for an asset and be searched against."""
+    """Let a video stand for an asset and be searched against.
+
+    If it was an upload before, what it shares with others is a conflict now and no claim. If it was
+    a reference before, what was found of it counts for this asset.
+    """
+    take_references(connection, [video_id])
     holder = connection.execute(
         text("""
         INSERT INTO reference_videos (video_id, asset_id) VALUES (:video, :asset)
@@ -132,17 +137,28 @@ def add_reference(connection: Connection, video_id: str, asset_id: int) -> None:
             f"video {video_id} is a reference of asset {holder} already, so it cannot stand for "
             f"asset {asset_id}; remove it there first with `vcl reference remove {video_id}`"
         )
+    _settle_around(connection, video_id)
     catalogue.make_reference(connection, video_id)
-    # If it was an upload before: what it shares with others is a conflict now and no claim.
-    settle_claims(connection, video_id)
 
 
 def remove_reference(connection: Connection, video_id: str) -> None:
-    """Search against the video no more; segments and claims found so far stay."""
-    catalogue.unmake_reference(connection, video_id)
+    """Search against the video no more; segments and claims found so far stay.
+
+    As an upload it can be claimed again, and footage that it shared with others counts for them.
+    """
+    take_references(connection, [video_id])
     connection.execute(
         text("DELETE FROM reference_videos WHERE video_id = :video"), {"video": video_id}
     )
+    _settle_around(connection, video_id)
+    catalogue.unmake_reference(connection, video_id)
+
+
+def _settle_around(connection: Connection, video_id: str) -> None:
+    """Settle a video, and the uploads in which it was found, before the log of the index is
+    touched: all who write that wait for each other, so it comes last.
+    """
+    settle_again(connection, [video_id, *find_matching_uploads(connection, [video_id])])
 
 
 def list_conflicts(connection: Connection, video_ids: Sequence[str]) -> list[dict[str, Any]]:

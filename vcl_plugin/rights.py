@@ -32,7 +32,9 @@ def set_ownership(
     check_territories(connection, [territory])
     _take_asset(connection, asset_id)
     connection.execute(
-        text("SELECT 1 FROM assets WHERE id = :asset FOR UPDATE"), {"asset": asset_id}
+        # Not more: a claim that is raised meanwhile refers to this row.
+        text("SELECT 1 FROM assets WHERE id = :asset FOR NO KEY UPDATE"),
+        {"asset": asset_id},
     )
     connection.execute(
         text("INSERT INTO owners (name) VALUES (:name) ON CONFLICT DO NOTHING"), {"name": owner}
@@ -73,11 +75,12 @@ def add_policy(connection: Connection, policy: Policy) -> None:
     for rule in policy.rules:
         check_territories(connection, sorted(rule.territories))
     take_everybody(connection)
-    policy_id = connection.execute(
-        text("""
-        INSERT INTO policies (name) VALUES (:name)
-        ON CONFLICT (name) DO UPDATE SET name = excluded.name RETURNING id"""),
+    connection.execute(
+        text("INSERT INTO policies (name) VALUES (:name) ON CONFLICT DO NOTHING"),
         {"name": policy.name},
+    )
+    policy_id = connection.execute(
+        text("SELECT id FROM policies WHERE name = :name"), {"name": policy.name}
     ).scalar_one()
     connection.execute(
         text("DELETE FROM policy_rules WHERE policy_id = :policy"), {"policy": policy_id}
@@ -145,8 +148,29 @@ def read_asset_policies(connection: Connection, asset_id: int) -> dict[str, Poli
     held = {row.territory: known[row.policy] for row in rows}
     if WORLD in held:
         everywhere = name_territories(held[WORLD], [WORLD])
-        held = {territory: held[WORLD] for territory in everywhere} | held
+        held = dict.fromkeys(everywhere, held[WORLD]) | held
     return held
+
+
+def list_followers(connection: Connection, name: str, owner: str | None = None) -> list[int]:
+    """Assets that a policy rules, or may in some territory: as their own, or by who holds them.
+
+    Whoever has chosen none follows the default. `owner` narrows it to what that one holds.
+    """
+    found = connection.execute(
+        text("""
+        SELECT DISTINCT assets.id FROM assets
+        LEFT JOIN asset_owners ON asset_owners.asset_id = assets.id
+        JOIN owners ON owners.id IN (assets.owner_id, asset_owners.owner_id)
+        JOIN policies ON policies.name = :name
+        WHERE (CAST(:owner AS text) IS NULL OR owners.name = :owner)
+          AND (coalesce(assets.policy_id, owners.policy_id) = policies.id
+               OR (coalesce(assets.policy_id, owners.policy_id) IS NULL
+                   AND policies.name = 'default'))
+        ORDER BY assets.id"""),
+        {"name": name, "owner": owner},
+    )
+    return list(found.scalars())
 
 
 def list_policies(connection: Connection) -> list[dict[str, Any]]:

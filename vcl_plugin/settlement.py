@@ -124,6 +124,7 @@ def _lock_uploads(connection: Connection, claim_id: int, references: Sequence[st
 
 def settle_again(connection: Connection, query_ids: Sequence[str]) -> list[int]:
     """Settle uploads after the rules about them changed; returns the claims that expired by it."""
+    lock_uploads(connection, query_ids)
     expired: list[int] = []
     for query_id in sorted(query_ids):
         before = _standing(connection, query_id)
@@ -133,18 +134,36 @@ def settle_again(connection: Connection, query_ids: Sequence[str]) -> list[int]:
 
 
 def find_matching_uploads(
-    connection: Connection, reference_id: str | None = None, uploader: str | None = None
+    connection: Connection,
+    reference_ids: Sequence[str] = (),
+    uploader: str | None = None,
+    asset_ids: Sequence[int] = (),
 ) -> list[str]:
-    """Uploads in which something was found, of a reference or by an uploader."""
+    """Uploads in which something was found, of a reference or an asset or by an uploader."""
     return list(
         connection.execute(
             text("""
-            SELECT DISTINCT segments.query_id FROM segments
-            JOIN videos ON videos.id = segments.query_id
-            WHERE segments.reference_id = :reference OR videos.uploader = :uploader
-            ORDER BY segments.query_id"""),
-            {"reference": reference_id, "uploader": uploader},
+            SELECT query_id FROM segments WHERE reference_id = ANY(:references)
+            UNION SELECT segments.query_id FROM segments
+            JOIN videos ON videos.id = segments.query_id WHERE videos.uploader = :uploader
+            UNION SELECT segments.query_id FROM segments
+            JOIN reference_videos ON reference_videos.video_id = segments.reference_id
+            WHERE reference_videos.asset_id = ANY(:assets)
+            ORDER BY query_id"""),
+            {
+                "references": list(reference_ids),
+                "uploader": uploader,
+                "assets": list(asset_ids),
+            },
         ).scalars()
+    )
+
+
+def lock_uploads(connection: Connection, query_ids: Sequence[str]) -> None:
+    """Lock uploads in the order in which everybody does."""
+    connection.execute(
+        text("SELECT 1 FROM videos WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE"),
+        {"ids": list(query_ids)},
     )
 
 

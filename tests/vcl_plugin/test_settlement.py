@@ -385,7 +385,7 @@ def test_a_match_recorded_while_a_rule_is_made_follows_the_rule(database: str, r
     with ThreadPoolExecutor(1) as thread:
         with transaction(connect(database)) as person:
             make_rule(person)
-            assert settle_again(person, find_matching_uploads(person, reference_id="film")) == []
+            assert settle_again(person, find_matching_uploads(person, ["film"])) == []
             finished = thread.submit(finish)
             _wait_for_a_lock(person)
         assert finished.result(timeout=120) == []
@@ -399,7 +399,7 @@ def test_a_rule_made_while_a_match_is_recorded_waits_for_it_and_finds_it(databas
     def exclude() -> list[int]:
         with transaction(connect(database)) as connection:
             rights.exclude_span(connection, "film", Span(0, 50), "ana")
-            uploads = find_matching_uploads(connection, reference_id="film")
+            uploads = find_matching_uploads(connection, ["film"])
             return settle_again(connection, uploads)
 
     with ThreadPoolExecutor(1) as thread:
@@ -420,7 +420,7 @@ def test_an_expired_claim_shows_what_it_rested_on_and_comes_back_with_its_eviden
         record(connection, "upload", "film", segment(0, 10))
         settle_claims(connection, "upload")
         rights.exclude_span(connection, "film", Span(0, 12), "ana")
-        uploads = find_matching_uploads(connection, reference_id="film")
+        uploads = find_matching_uploads(connection, ["film"])
         assert (uploads, settle_again(connection, uploads)) == (["upload"], [1])
         assert _claims(connection) == {("Ana", "upload", "expired", 10.0)}
         connection.execute(text("DELETE FROM reference_exclusions"))
@@ -428,7 +428,7 @@ def test_an_expired_claim_shows_what_it_rested_on_and_comes_back_with_its_eviden
         assert _claims(connection) == {("Ana", "upload", "potential", 10.0)}
 
 
-def test_an_upload_that_becomes_a_reference_is_no_longer_claimed(database: str) -> None:
+def test_an_upload_is_not_claimed_while_it_is_a_reference(database: str) -> None:
     with transaction(connect(database)) as connection:
         add_reference(connection, "film", "Ana")
         add_upload(connection, "remake")
@@ -440,6 +440,23 @@ def test_an_upload_that_becomes_a_reference_is_no_longer_claimed(database: str) 
         assert [row["other_owner"] for row in assets.list_conflicts(connection, ["film"])] == [
             "Ana"
         ]
+        assets.remove_reference(connection, "remake")
+        assert _claims(connection) == {("Ana", "remake", "potential", 30.0)}
+
+
+def test_footage_is_no_longer_shared_when_a_reference_of_it_is_removed(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_upload(connection, "upload")
+        for name, owner in (("a", "Ana"), ("b", "Bo"), ("c", "Cy")):
+            add_reference(connection, name, owner)
+            record(connection, "upload", name, segment(0, 10))
+        assert settle_claims(connection, "upload") == []
+        assets.remove_reference(connection, "c")
+        standing = {claim for claim in _claims(connection) if claim[2] != "expired"}
+        assert standing == {
+            ("Ana", "upload", "potential", 10.0),
+            ("Bo", "upload", "potential", 10.0),
+        }
 
 
 def test_a_claim_on_a_removed_asset_can_only_be_released(database: str) -> None:

@@ -120,7 +120,10 @@ def test_51_and_60_per_cent_are_refused_with_what_is_left(vcl: Vcl, site: str) -
     assert "owned to 111 % in US: others hold 51 %, so 'Bo' can hold at most 49 %" in said.err
     assert contents(site) == before
     fits = vcl("asset", "share", "1", "--owner", "Bo", "--percent", 49, "-t", "US", "--json")
-    assert json.loads(fits.out) == {"asset": 1, "owner": "Bo", "territory": "US", "percent": 49.0}
+    assert json.loads(fits.out) == {
+        **{"asset": 1, "owner": "Bo", "territory": "US", "percent": 49.0},
+        "expired_claims": [],
+    }
 
 
 def test_a_policy_is_written_listed_rehearsed_assigned_and_then_rules(vcl: Vcl, site: str) -> None:
@@ -143,9 +146,8 @@ def test_a_policy_is_written_listed_rehearsed_assigned_and_then_rules(vcl: Vcl, 
     assert {row["status"] for row in json.loads(vcl("claims", "list", "--json").out)} == {
         "potential"
     }
-    assert vcl("policy", "assign", "strict", "--owner", "Ana").code == 0
-    with transaction(connect(site)) as connection:
-        settle_claims(connection, "upload")
+    said = vcl("policy", "assign", "strict", "--owner", "Ana")
+    assert said.out == "all assets of Ana follow strict\n"
     claims = json.loads(vcl("claims", "list", "--json").out)
     assert {(row["owner"], row["status"], row["action"]) for row in claims} == {
         ("Ana", "active", "block"),
@@ -153,10 +155,28 @@ def test_a_policy_is_written_listed_rehearsed_assigned_and_then_rules(vcl: Vcl, 
     }
 
 
+def test_claims_follow_new_rules_and_new_holders_at_once(vcl: Vcl, site: str) -> None:
+    def actions() -> dict[str, str]:
+        claims = json.loads(vcl("claims", "list", "--json").out)
+        return {row["owner"]: f"{row['status']} {row['action']}" for row in claims}
+
+    vcl("policy", "add", "strict", "-r", "block")
+    vcl("policy", "assign", "strict", "--owner", "Bo")
+    assert actions() == {"Ana": "potential review", "Bo": "active block"}
+    vcl("asset", "share", "The film", "--owner", "Bo", "--percent", 100, "-t", "DE")
+    assert actions() == {"Ana": "active block", "Bo": "active block"}
+    vcl("asset", "share", "The film", "--owner", "Bo", "--percent", 0, "-t", "DE")
+    assert actions() == {"Ana": "potential review", "Bo": "active block"}
+    said = vcl("policy", "add", "strict", "-r", "block seconds=90")
+    assert said.out == "policy strict has 1 rule; claims without evidence expired: 2\n"
+    vcl("policy", "add", "default", "-r", "monetize")
+    assert actions()["Ana"] == "active monetize"
+
+
 def test_new_rules_take_the_place_of_the_old(vcl: Vcl) -> None:
     vcl("policy", "add", "p", "-r", "track", "-r", "block seconds=5")
     said = vcl("policy", "add", "p", "-r", "monetize", "--json")
-    assert json.loads(said.out) == {"policy": "p", "rules": 1}
+    assert json.loads(said.out) == {"policy": "p", "rules": 1, "expired_claims": []}
     assert [row["action"] for row in json.loads(vcl("policy", "list", "--json").out)] == [
         *("review", "monetize")
     ]
