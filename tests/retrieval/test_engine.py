@@ -214,6 +214,22 @@ def test_a_planned_search_sends_its_candidates_in_batches(db: Engine, tmp_path: 
     assert engine.plan(search) == [], "a search is planned once"
 
 
+def test_a_search_of_what_was_compared_before_asks_to_judge_it_anew(
+    db: Engine, tmp_path: Path, film: Path
+):
+    engine = make_engine(db, tmp_path / "home", min_candidate_score=-1.0)
+    plant_reference(engine, "r", unit_rows(20))
+    query = engine.register(film)
+    assert len(engine.plan(ask(engine, query))) == 1
+    with transaction(engine.database) as connection:
+        connection.execute(text("UPDATE pairs SET status = 'done'"))
+    search = ask(engine, query)
+    [message] = engine.plan(search)
+    assert message.task == LOCALIZE
+    assert message.arguments == {"query_id": query, "reference_ids": []}
+    assert read(engine, search)["status"] == "done"
+
+
 def test_batches_are_bounded_in_frames_and_lose_no_reference(db: Engine, tmp_path: Path):
     engine = make_engine(db, tmp_path / "home", batch_frames=50)
     for name, frames in (("a", 30), ("b", 30), ("huge", 400), ("c", 10), ("d", 10)):
