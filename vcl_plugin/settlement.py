@@ -48,11 +48,14 @@ def settle_claims(connection: Connection, query_id: str) -> list[int]:
     )
     hold_segments(connection, query_id)
     standing = []
-    for asset_id, evidence in gather_evidence(connection, query_id).items():
+    matches = _read_matches(connection, query_id)
+    for (_, asset_id), rows in matches.items():
         policies = read_asset_policies(connection, asset_id)
-        claim_id = _settle(connection, asset_id, query_id, evidence, policies)
+        claim_id = _settle(connection, asset_id, query_id, rows, policies)
         if claim_id is not None:
             standing.append(claim_id)
+    _expire_bare(connection, query_id, [asset_id for _, asset_id in matches])
+    _recount(connection, query_id)
     return standing
 
 
@@ -192,8 +195,8 @@ def rehearse_policy(
     )
     today = {(row.query_id, row.asset_id): row.status for row in claims}
     found = []
-    for key, evidence in gather_evidence(connection, asset_ids=list(wanted)).items():
-        asset = wanted[key[1]]
+    for key, rows in _read_matches(connection, asset_ids=list(wanted)).items():
+        asset, evidence = wanted[key[1]], _evidence(rows)
         decided = decide(policy, evidence, name_territories(policy, asset.territories))
         if decided:
             spans = [each.query for group in evidence.segments.values() for each in group]
@@ -212,35 +215,48 @@ def rehearse_policy(
     return sorted(found, key=lambda row: (row["owner"], row["asset"], -row["seconds"]))
 
 
-def gather_evidence(
-    connection: Connection, query_id: str | None = None, asset_ids: Sequence[int] | None = None
-) -> dict[Any, Evidence]:
-    """By asset, everything it matches in an upload; by (upload, asset) if no upload is named.
+def _read_matches(
+    connection: Connection, query_id: str | None = None, asset_ids: Sequence[int] = ()
+) -> dict[tuple[str, int], list[Any]]:
+    """By upload and asset the segments that speak for it, held ones too; of an upload, or of
+    assets in all uploads.
 
-    An asset whose segments are all held has evidence without segments.
+    A reference that was moved takes its segments along to the other asset, but for those of a claim
+    that a person decided. One that was removed leaves them where they are.
     """
     rows = connection.execute(
-        text("""
-        SELECT segments.query_id, reference_videos.asset_id, segments.reference_id, segments.held,
+        text(f"""
+        SELECT segments.id, segments.query_id, assets.id AS asset_id, segments.reference_id,
+               segments.held, segments.claim_id, segments.score,
                lower(query_span)::float AS query_start, upper(query_span)::float AS query_end,
                lower(reference_span)::float AS reference_start,
-               upper(reference_span)::float AS reference_end, segments.score,
+               upper(reference_span)::float AS reference_end,
                query.title AS query, coalesce(query.duration, 0) AS query_seconds,
                coalesce(reference.duration, 0) AS reference_seconds
         FROM segments
-        JOIN reference_videos ON reference_videos.video_id = segments.reference_id
+        LEFT JOIN reference_videos ON reference_videos.video_id = segments.reference_id
+        LEFT JOIN claims ON claims.id = segments.claim_id
+        JOIN assets ON assets.removed_at IS NULL AND assets.id =
+            CASE WHEN claims.asset_id = reference_videos.asset_id THEN claims.asset_id
+                 WHEN reference_videos.asset_id IS NULL OR EXISTS (
+                      SELECT 1 FROM claim_events
+                      WHERE claim_id = claims.id AND actor <> :engine) THEN claims.asset_id
+                 ELSE reference_videos.asset_id END
         JOIN videos AS query ON query.id = segments.query_id
         JOIN videos AS reference ON reference.id = segments.reference_id
-        WHERE (CAST(:query AS text) IS NULL OR segments.query_id = :query)
-          AND (CAST(:assets AS bigint[]) IS NULL OR reference_videos.asset_id = ANY(:assets))
-        ORDER BY segments.query_id, reference_videos.asset_id, segments.id"""),
-        {"query": query_id, "assets": None if asset_ids is None else list(asset_ids)},
+        WHERE {
+            "reference_videos.asset_id = ANY(:assets)"
+            if query_id is None
+            else "segments.query_id = :query"
+        }
+        ORDER BY segments.query_id, assets.id, segments.id"""),
+        {"query": query_id, "assets": list(asset_ids), "engine": ENGINE},
     ).all()
-    groups: dict[Any, list[Any]] = {}
+    groups: dict[tuple[str, int], list[Any]] = {}
     for row in rows:
-        key = row.asset_id if query_id is not None else (row.query_id, row.asset_id)
-        groups.setdefault(key, []).append(row)
-    return {key: _evidence(group) for key, group in groups.items()}
+        if query_id is not None or row.asset_id in asset_ids:
+            groups.setdefault((row.query_id, row.asset_id), []).append(row)
+    return groups
 
 
 def _evidence(rows: Sequence[Any]) -> Evidence:
@@ -258,9 +274,10 @@ def _settle(
     connection: Connection,
     asset_id: int,
     query_id: str,
-    evidence: Evidence,
+    rows: Sequence[Any],
     policies: Mapping[str, Policy],
 ) -> int | None:
+    evidence = _evidence(rows)
     decided = {
         territory: action
         for territory, policy in policies.items()
@@ -281,7 +298,7 @@ def _settle(
                 connection, claim.id, claim.status, "expired", ENGINE, None, "no evidence left"
             )
         else:
-            _tie(connection, claim.id, asset_id, query_id)
+            _tie(connection, claim.id, rows)
         return int(claim.id) if claim.is_decided and claim.status in STANDING else None
     action = most_restrictive(decided.values())
     status = "potential" if action == "review" else "active"
@@ -294,41 +311,74 @@ def _settle(
             move_claim(
                 connection, claim_id, claim.status, status, ENGINE, None, f"policy {policy.name}"
             )
-    _tie(connection, claim_id, asset_id, query_id)
+    _tie(connection, claim_id, rows)
     if claim is not None and claim.is_decided:
         return claim_id if claim.status in STANDING else None
     _apply(connection, claim_id, action, decided, policy)
     return claim_id
 
 
-def _tie(connection: Connection, claim_id: int, asset_id: int, query_id: str) -> None:
-    """Tie the asset's segments to the claim, and keep their union in it for the reports.
+def _tie(connection: Connection, claim_id: int, rows: Sequence[Any]) -> None:
+    """Tie the segments that count to the claim.
 
     A held segment leaves a claim that stands. A closed claim keeps what it rested on: whoever
     asks later why it was released must see it.
     """
     connection.execute(
         text("""
-        UPDATE segments SET claim_id = CASE WHEN segments.held IS NULL THEN :claim END
-        FROM reference_videos
-        WHERE reference_videos.video_id = segments.reference_id
-          AND reference_videos.asset_id = :asset AND segments.query_id = :query
-          AND segments.claim_id IS DISTINCT FROM
-              CASE WHEN segments.held IS NULL THEN CAST(:claim AS bigint) END
-          AND (segments.held IS NULL
-               OR (SELECT status FROM claims WHERE id = :claim) = ANY(:standing))"""),
-        {"claim": claim_id, "asset": asset_id, "query": query_id, "standing": list(STANDING)},
+        UPDATE segments SET claim_id = :claim
+        WHERE id = ANY(:segments) AND claim_id IS DISTINCT FROM :claim"""),
+        {"claim": claim_id, "segments": [row.id for row in rows if row.held is None]},
     )
     connection.execute(
         text("""
-        UPDATE claims SET query_spans = coalesce(found.spans, '{}'), segments = found.segments,
-               score = coalesce(found.score, 0), seconds = covered_seconds(found.spans),
+        UPDATE segments SET claim_id = NULL
+        WHERE id = ANY(:segments) AND claim_id IS NOT NULL
+          AND (SELECT status FROM claims WHERE id = :claim) = ANY(:standing)"""),
+        {
+            "claim": claim_id,
+            "segments": [row.id for row in rows if row.held is not None],
+            "standing": list(STANDING),
+        },
+    )
+
+
+def _expire_bare(connection: Connection, query_id: str, asset_ids: Sequence[int]) -> None:
+    """Expire the claims whose segments all went to another asset, unless a person decided them."""
+    bare = connection.execute(
+        text("""
+        SELECT claims.id, claims.status FROM claims JOIN assets ON assets.id = claims.asset_id
+        WHERE claims.query_id = :query AND claims.status = ANY(:standing)
+          AND assets.removed_at IS NULL AND NOT claims.asset_id = ANY(:assets)
+          AND NOT EXISTS (SELECT 1 FROM claim_events
+                          WHERE claim_id = claims.id AND actor <> :engine)"""),
+        {
+            "query": query_id,
+            "standing": list(STANDING),
+            "assets": list(asset_ids),
+            "engine": ENGINE,
+        },
+    ).all()
+    for claim in bare:
+        move_claim(connection, claim.id, claim.status, "expired", ENGINE, None, "no evidence left")
+
+
+def _recount(connection: Connection, query_id: str) -> None:
+    """Keep in each claim of an upload the union of its segments, for the reports."""
+    connection.execute(
+        text("""
+        UPDATE claims SET query_spans = found.spans, segments = found.segments,
+               score = found.score, seconds = covered_seconds(found.spans),
                last_found_at = coalesce(found.last_found_at, claims.last_found_at)
-        FROM (SELECT range_agg(query_span) AS spans, count(*) AS segments, max(score) AS score,
-                     max(created_at) AS last_found_at
-              FROM segments WHERE claim_id = :claim) AS found
-        WHERE claims.id = :claim"""),
-        {"claim": claim_id},
+        FROM (SELECT claims.id, coalesce(range_agg(query_span), '{}') AS spans,
+                     count(segments.id) AS segments, coalesce(max(segments.score), 0) AS score,
+                     max(segments.created_at) AS last_found_at
+              FROM claims LEFT JOIN segments ON segments.claim_id = claims.id
+              WHERE claims.query_id = :query GROUP BY claims.id) AS found
+        WHERE claims.id = found.id
+          AND (claims.query_spans, claims.segments, claims.score)
+              IS DISTINCT FROM (found.spans, found.segments, found.score)"""),
+        {"query": query_id},
     )
 
 

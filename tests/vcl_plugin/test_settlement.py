@@ -444,6 +444,59 @@ def test_an_upload_is_not_claimed_while_it_is_a_reference(database: str) -> None
         assert _claims(connection) == {("Ana", "remake", "potential", 30.0)}
 
 
+def _move(connection: Connection, reference: str, owner: str, asset: str) -> None:
+    assets.remove_reference(connection, reference)
+    assets.add_reference(connection, reference, assets.add_asset(connection, owner, asset))
+
+
+def test_a_reference_that_moves_takes_nothing_from_a_claim_that_a_person_decided(
+    database: str,
+) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 50))
+        settle_claims(connection, "upload")
+        decide_claim(connection, 1, "active", "ana")
+        _move(connection, "film", "Bo", "Film of Bo")
+        assert _claims(connection) == {("Ana", "upload", "active", 50.0)}
+        assert len(read_claim(connection, 1)["segments"]) == 1
+
+
+def test_a_reference_that_moves_takes_its_seconds_from_a_claim_that_nobody_decided(
+    database: str,
+) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana", "Film")
+        add_reference(connection, "sequel", "Ana", "Film")
+        for name in ("one", "two"):
+            add_upload(connection, name)
+            record(connection, name, "film", segment(0, 50))
+        record(connection, "two", "sequel", segment(60, 80))
+        for name in ("one", "two"):
+            settle_claims(connection, name)
+        _move(connection, "film", "Bo", "Film of Bo")
+        assert _claims(connection) == {
+            ("Ana", "one", "expired", 0.0),
+            ("Bo", "one", "potential", 50.0),
+            ("Ana", "two", "potential", 20.0),
+            ("Bo", "two", "potential", 50.0),
+        }
+
+
+def test_a_claim_keeps_what_was_found_of_a_reference_that_is_removed(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana", "Film")
+        add_reference(connection, "sequel", "Ana", "Film")
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 50))
+        record(connection, "upload", "sequel", segment(60, 61))
+        settle_claims(connection, "upload")
+        assets.remove_reference(connection, "film")
+        settle_claims(connection, "upload")
+        assert _claims(connection) == {("Ana", "upload", "potential", 51.0)}
+
+
 def test_footage_is_no_longer_shared_when_a_reference_of_it_is_removed(database: str) -> None:
     with transaction(connect(database)) as connection:
         add_upload(connection, "upload")
