@@ -6,11 +6,14 @@ Called by claims before it settles an upload. A held segment is kept and shown, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, text
 
-from retrieval.records import Segment
+from retrieval.records import Segment, Span
 
 # Footage that as many unrelated owners hold is nobody's: a stock clip, a network's intro, an ad.
 SHARED_OWNERS = 3
@@ -24,6 +27,31 @@ def is_low_information(segment: Segment, flags: NDArray[np.bool_]) -> bool:
     """Whether a segment shows nothing but black, flat colour or title cards in the query."""
     inside = flags[int(segment.query.start) : int(np.ceil(segment.query.end))]
     return bool(len(inside)) and float(inside.mean()) >= EMPTY
+
+
+def cut_segment(segment: Segment, excluded: Sequence[Span]) -> list[Segment]:
+    """What is left of a segment without the excluded stretches of its reference, piece by piece.
+
+    >>> [left.query for left in cut_segment(Segment(Span(0, 10), Span(20, 40), 0.9), [Span(0, 24)])]
+    [Span(start=2.0, end=10.0)]
+    """
+    low, high = segment.reference.start, segment.reference.end
+    kept: list[tuple[float, float]] = []
+    for span in sorted(excluded):
+        if min(span.start, high) > low:
+            kept.append((low, min(span.start, high)))
+        low = max(low, span.end)
+    if low < high:
+        kept.append((low, high))
+    pace = segment.query.seconds / segment.reference.seconds
+    pieces = []
+    for start, end in kept:
+        first, last = (pace * (each - segment.reference.start) for each in (start, end))
+        if segment.is_reversed:
+            first, last = segment.query.seconds - last, segment.query.seconds - first
+        query = Span(segment.query.start + max(first, 0.0), segment.query.start + last)
+        pieces.append(replace(segment, query=query, reference=Span(start, end)))
+    return pieces
 
 
 def hold_segments(connection: Connection, query_id: str) -> None:

@@ -100,7 +100,7 @@ def decide(policy: Policy, evidence: Evidence, territories: Iterable[str]) -> di
     >>> decide(Policy("p", (Rule("block", min_seconds=20),)), Evidence({"r": match}, 60.0), ["WW"])
     {'WW': 'block'}
     """
-    applying = [rule for rule in policy.rules if _applies(rule, evidence)]
+    applying = list_applying(policy, evidence)
     decided: dict[str, str] = {}
     for territory in territories:
         actions = [
@@ -111,6 +111,25 @@ def decide(policy: Policy, evidence: Evidence, territories: Iterable[str]) -> di
         if actions:
             decided[territory] = most_restrictive(actions)
     return decided
+
+
+def list_applying(policy: Policy, evidence: Evidence) -> list[Rule]:
+    """The rules whose every threshold is met, wherever they count."""
+    return [rule for rule in policy.rules if _applies(rule, evidence)]
+
+
+def lowest_score(policies: Iterable[Policy], evidence: Evidence) -> float:
+    """The least score at which a segment counts: that of the rules that apply, else of all.
+
+    >>> match = [Segment(Span(0, 30), Span(5, 35), 0.5)]
+    >>> rules = (Rule("block", min_score=0.8), Rule("track", min_score=0.4), Rule("review", 99))
+    >>> lowest_score([Policy("p", rules)], Evidence({"r": match}, 60.0))
+    0.4
+    """
+    policies = list(policies)
+    rules = [rule for policy in policies for rule in list_applying(policy, evidence)]
+    rules = rules or [rule for policy in policies for rule in policy.rules]
+    return min(rule.min_score for rule in rules)
 
 
 def most_restrictive(actions: Iterable[str]) -> str:

@@ -11,18 +11,20 @@ person has decided is never touched.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import Connection, text
 
 from retrieval.records import Segment, Span
 from vcl_plugin.claims import ENGINE, STANDING, decide_claim, move_claim, open_claim
-from vcl_plugin.guard import hold_segments
+from vcl_plugin.guard import cut_segment, hold_segments
 from vcl_plugin.policies import (
     Evidence,
     Policy,
     decide,
+    lowest_score,
     most_restrictive,
     name_territories,
     union_seconds,
@@ -49,9 +51,14 @@ def settle_claims(connection: Connection, query_id: str) -> list[int]:
     hold_segments(connection, query_id)
     standing = []
     matches = _read_matches(connection, query_id)
+    exclusions = _read_exclusions(connection, chain.from_iterable(matches.values()))
     for (_, asset_id), rows in matches.items():
         policies = read_asset_policies(connection, asset_id)
-        claim_id = _settle(connection, asset_id, query_id, rows, policies)
+        evidence = _evidence(rows, exclusions)
+        # What no rule would have looked at must not count towards what a rule decided.
+        floor = lowest_score(policies.values(), evidence)
+        counted = {row.id: row.held is None and row.score >= floor for row in rows}
+        claim_id = _settle(connection, asset_id, query_id, evidence, policies, counted)
         if claim_id is not None:
             standing.append(claim_id)
     _expire_bare(connection, query_id, [asset_id for _, asset_id in matches])
@@ -195,11 +202,18 @@ def rehearse_policy(
     )
     today = {(row.query_id, row.asset_id): row.status for row in claims}
     found = []
-    for key, rows in _read_matches(connection, asset_ids=list(wanted)).items():
-        asset, evidence = wanted[key[1]], _evidence(rows)
+    matches = _read_matches(connection, asset_ids=list(wanted))
+    exclusions = _read_exclusions(connection, chain.from_iterable(matches.values()))
+    for key, rows in matches.items():
+        asset, evidence = wanted[key[1]], _evidence(rows, exclusions)
         decided = decide(policy, evidence, name_territories(policy, asset.territories))
         if decided:
-            spans = [each.query for group in evidence.segments.values() for each in group]
+            floor = lowest_score([policy], evidence)
+            spans = [
+                Span(row.query_start, row.query_end)
+                for row in rows
+                if row.held is None and row.score >= floor
+            ]
             found.append(
                 {
                     "owner": asset.owner,
@@ -227,7 +241,7 @@ def _read_matches(
     rows = connection.execute(
         text(f"""
         SELECT segments.id, segments.query_id, assets.id AS asset_id, segments.reference_id,
-               segments.held, segments.claim_id, segments.score,
+               segments.held, segments.score, segments.is_reversed,
                lower(query_span)::float AS query_start, upper(query_span)::float AS query_end,
                lower(reference_span)::float AS reference_start,
                upper(reference_span)::float AS reference_end,
@@ -259,13 +273,30 @@ def _read_matches(
     return groups
 
 
-def _evidence(rows: Sequence[Any]) -> Evidence:
+def _read_exclusions(connection: Connection, rows: Iterable[Any]) -> dict[str, list[Span]]:
+    """Excluded stretches of the references that these segments show."""
+    found = connection.execute(
+        text("""
+        SELECT video_id, lower(span)::float AS low, upper(span)::float AS high
+        FROM reference_exclusions WHERE video_id = ANY(:references)"""),
+        {"references": list({row.reference_id for row in rows})},
+    )
+    exclusions: dict[str, list[Span]] = {}
+    for row in found:
+        exclusions.setdefault(row.video_id, []).append(Span(row.low, row.high))
+    return exclusions
+
+
+def _evidence(rows: Sequence[Any], exclusions: Mapping[str, Sequence[Span]]) -> Evidence:
+    """What a policy judges: segments that are not held, without what is excluded of them."""
     segments: dict[str, list[Segment]] = {}
     for row in rows:
         if row.held is None:
             query = Span(row.query_start, row.query_end)
             reference = Span(row.reference_start, row.reference_end)
-            segments.setdefault(row.reference_id, []).append(Segment(query, reference, row.score))
+            whole = Segment(query, reference, row.score, row.is_reversed)
+            left = cut_segment(whole, exclusions.get(row.reference_id, ()))
+            segments.setdefault(row.reference_id, []).extend(left)
     lengths = {row.reference_id: row.reference_seconds for row in rows}
     return Evidence(segments, rows[0].query_seconds, lengths, rows[0].query)
 
@@ -274,10 +305,10 @@ def _settle(
     connection: Connection,
     asset_id: int,
     query_id: str,
-    rows: Sequence[Any],
+    evidence: Evidence,
     policies: Mapping[str, Policy],
+    counted: Mapping[int, bool],
 ) -> int | None:
-    evidence = _evidence(rows)
     decided = {
         territory: action
         for territory, policy in policies.items()
@@ -298,7 +329,7 @@ def _settle(
                 connection, claim.id, claim.status, "expired", ENGINE, None, "no evidence left"
             )
         else:
-            _tie(connection, claim.id, rows)
+            _tie(connection, claim.id, counted)
         return int(claim.id) if claim.is_decided and claim.status in STANDING else None
     action = most_restrictive(decided.values())
     status = "potential" if action == "review" else "active"
@@ -311,24 +342,24 @@ def _settle(
             move_claim(
                 connection, claim_id, claim.status, status, ENGINE, None, f"policy {policy.name}"
             )
-    _tie(connection, claim_id, rows)
+    _tie(connection, claim_id, counted)
     if claim is not None and claim.is_decided:
         return claim_id if claim.status in STANDING else None
     _apply(connection, claim_id, action, decided, policy)
     return claim_id
 
 
-def _tie(connection: Connection, claim_id: int, rows: Sequence[Any]) -> None:
+def _tie(connection: Connection, claim_id: int, counted: Mapping[int, bool]) -> None:
     """Tie the segments that count to the claim.
 
-    A held segment leaves a claim that stands. A closed claim keeps what it rested on: whoever
-    asks later why it was released must see it.
+    One that is held or too weak leaves a claim that stands. A closed claim keeps what it rested
+    on: whoever asks later why it was released must see it.
     """
     connection.execute(
         text("""
         UPDATE segments SET claim_id = :claim
         WHERE id = ANY(:segments) AND claim_id IS DISTINCT FROM :claim"""),
-        {"claim": claim_id, "segments": [row.id for row in rows if row.held is None]},
+        {"claim": claim_id, "segments": [each for each in counted if counted[each]]},
     )
     connection.execute(
         text("""
@@ -337,7 +368,7 @@ def _tie(connection: Connection, claim_id: int, rows: Sequence[Any]) -> None:
           AND (SELECT status FROM claims WHERE id = :claim) = ANY(:standing)"""),
         {
             "claim": claim_id,
-            "segments": [row.id for row in rows if row.held is not None],
+            "segments": [each for each in counted if not counted[each]],
             "standing": list(STANDING),
         },
     )

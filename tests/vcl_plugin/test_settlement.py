@@ -85,6 +85,46 @@ def test_short_or_weak_matches_are_kept_but_claim_nothing(database: str) -> None
         assert connection.execute(text("SELECT count(*) FROM segments")).scalar() == 2
 
 
+def test_seconds_below_the_score_of_the_rule_that_applies_do_not_count(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_upload(connection, "upload")
+        weak = segment(10, 90, at=10, score=0.05)
+        record(connection, "upload", "film", segment(0, 5), weak)
+        settle_claims(connection, "upload")
+        assert _claims(connection) == {("Ana", "upload", "potential", 5.0)}
+        [row] = rehearse_policy(connection, rights.read_policy(connection, "default"))
+        assert row["seconds"] == 5.0
+        rights.add_policy(connection, Policy("default", (Rule("review", 10),)))
+        settle_claims(connection, "upload")
+        assert _claims(connection) == {("Ana", "upload", "potential", 85.0)}
+
+
+def test_the_excluded_part_of_a_segment_does_not_help_to_reach_a_rule(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        rights.add_policy(connection, Policy("default", (Rule("block", min_seconds=15),)))
+        rights.exclude_span(connection, "film", Span(0, 12), "ana")
+        for name, end in (("short", 26), ("long", 28)):
+            add_upload(connection, name)
+            record(connection, name, "film", segment(0, end))
+            settle_claims(connection, name)
+        assert {query for _, query, _, _ in _claims(connection)} == {"long"}
+
+
+def test_no_segment_reaches_past_the_end_of_its_videos(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_upload(connection, "upload")
+        connection.execute(text("UPDATE videos SET duration = 10.4 WHERE id = 'upload'"))
+        record(connection, "upload", "film", segment(0, 11, at=95))
+        settle_claims(connection, "upload")
+        row = connection.execute(text("SELECT * FROM infringing_segments")).one()
+        assert (float(row.query_end), row.reference_end) == (10.4, 100)
+        share = connection.execute(text("SELECT infringing_share FROM claims_open")).scalar()
+        assert share == 1
+
+
 def test_a_policy_that_blocks_makes_the_claim_active_where_the_owner_has_rights(
     database: str,
 ) -> None:
