@@ -17,6 +17,8 @@ from retrieval.records import Segment, Span
 
 # Footage that as many unrelated owners hold is nobody's: a stock clip, a network's intro, an ad.
 SHARED_OWNERS = 3
+# The least score at which another owner's match says that they hold the footage, too.
+STRONG = 0.3
 # How much of a segment must be shared or excluded before the rest is too little to stand on.
 COVERED = 0.8
 # Share of frames without information from which a segment has nothing to recognise.
@@ -64,7 +66,7 @@ def hold_segments(connection: Connection, query_id: str) -> None:
         text("""
         WITH mine AS (
             SELECT segments.id, segments.query_id, segments.reference_id, segments.query_span,
-                   segments.reference_span, assets.id AS asset_id, assets.owner_id
+                   segments.reference_span, segments.score, assets.id AS asset_id, assets.owner_id
             FROM segments
             LEFT JOIN reference_videos ON reference_videos.video_id = segments.reference_id
             LEFT JOIN assets ON assets.id = reference_videos.asset_id
@@ -89,16 +91,25 @@ def hold_segments(connection: Connection, query_id: str) -> None:
                         AND exclusions.span && mine.reference_span)
                      >= :covered * (upper(mine.reference_span) - lower(mine.reference_span))
                     THEN 'excluded'
-                WHEN (SELECT count(DISTINCT other.owner_id) FROM mine AS other
-                      WHERE other.query_span && mine.query_span
-                        AND upper(other.query_span * mine.query_span)
-                            - lower(other.query_span * mine.query_span)
-                            >= :covered * (upper(mine.query_span) - lower(mine.query_span)))
-                     >= :owners THEN 'shared_footage'
+                WHEN (SELECT count(*) FROM (
+                          SELECT 1 FROM mine AS other
+                          WHERE other.owner_id <> mine.owner_id AND other.score >= :strong
+                            AND other.query_span && mine.query_span
+                          GROUP BY other.owner_id
+                          -- All that an owner matches here at once: one localizer finds two
+                          -- pieces where another finds one.
+                          HAVING covered_seconds(range_agg(other.query_span * mine.query_span))
+                              >= :covered * (upper(mine.query_span) - lower(mine.query_span))
+                      ) AS others) >= :others THEN 'shared_footage'
                 END AS held
             FROM mine
         )
         UPDATE segments SET held = judged.held FROM judged
         WHERE judged.id = segments.id AND segments.held IS DISTINCT FROM judged.held"""),
-        {"query": query_id, "covered": COVERED, "owners": SHARED_OWNERS},
+        {
+            "query": query_id,
+            "covered": COVERED,
+            "strong": STRONG,
+            "others": SHARED_OWNERS - 1,
+        },
     )

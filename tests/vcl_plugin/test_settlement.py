@@ -240,6 +240,32 @@ def test_footage_that_three_owners_hold_claims_for_none_of_them(database: str) -
         assert {status for _, _, status, _ in _claims(connection)} <= {"expired"}
 
 
+def test_weak_matches_of_others_do_not_make_footage_shared(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        for name, owner in (("a", "Ana"), ("b", "Bo"), ("c", "Cy")):
+            add_reference(connection, name, owner)
+        add_upload(connection, "upload")
+        record(connection, "upload", "a", segment(0, 60))
+        for name in "bc":
+            record(connection, "upload", name, segment(0, 60, score=0.05))
+        settle_claims(connection, "upload")
+        assert _held(connection, "upload")["a"] is None
+        assert _claims(connection) == {("Ana", "upload", "potential", 60.0)}
+
+
+def test_footage_found_in_pieces_is_shared_all_the_same(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        for name, owner in (("a", "Ana"), ("b", "Bo"), ("c", "Cy")):
+            add_reference(connection, name, owner)
+        add_upload(connection, "upload")
+        record(connection, "upload", "a", segment(0, 60))
+        for name in "bc":
+            record(connection, "upload", name, segment(0, 30), segment(30, 60, at=30))
+        settle_claims(connection, "upload")
+        assert _held(connection, "upload") == dict.fromkeys("abc", "shared_footage")
+        assert _claims(connection) == set()
+
+
 def test_frames_without_information_claim_nothing_and_say_why(database: str) -> None:
     with transaction(connect(database)) as connection:
         add_reference(connection, "film", "Ana")
