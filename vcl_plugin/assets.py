@@ -168,7 +168,7 @@ def list_conflicts(connection: Connection, video_ids: Sequence[str]) -> list[dic
         SELECT reference, reference_id, reference_start, reference_end, other_owner, other_asset,
                other_reference, other_reference_id, other_start, other_end, score
         FROM reference_conflicts
-        WHERE reference_id = ANY(:ids) OR other_reference_id = ANY(:ids)
+        WHERE reference_id = ANY(:ids)
         ORDER BY reference, reference_start, other_owner"""),
         {"ids": list(video_ids)},
     )

@@ -219,13 +219,17 @@ def test_an_upload_that_is_itself_a_reference_is_a_conflict_and_no_claim(databas
     with transaction(connect(database)) as connection:
         add_reference(connection, "film", "Ana")
         add_reference(connection, "remake", "Bo")
-        record(connection, "remake", "film", segment(0, 30))
+        record(connection, "remake", "film", segment(0, 30, at=40))
         settle_claims(connection, "remake")
         assert _claims(connection) == set()
-        conflict = connection.execute(
-            text("SELECT owner, other_owner, reference_end FROM reference_conflicts")
-        ).one()
-        assert tuple(conflict) == ("Bo", "Ana", 30)
+        conflicts = text("""
+            SELECT owner, other_owner, reference_start::int, other_start::int
+            FROM reference_conflicts ORDER BY owner""")
+        both_sides = [("Ana", "Bo", 40, 0), ("Bo", "Ana", 0, 40)]
+        assert [tuple(row) for row in connection.execute(conflicts)] == both_sides
+        record(connection, "film", "remake", segment(40, 70))
+        settle_claims(connection, "film")
+        assert [tuple(row) for row in connection.execute(conflicts)] == both_sides
 
 
 def test_footage_that_three_owners_hold_claims_for_none_of_them(database: str) -> None:
@@ -503,9 +507,7 @@ def test_an_upload_is_not_claimed_while_it_is_a_reference(database: str) -> None
         assert _claims(connection) == {("Ana", "remake", "potential", 30.0)}
         assets.add_reference(connection, "remake", assets.add_asset(connection, "Bo", "Remake"))
         assert _claims(connection) == {("Ana", "remake", "expired", 30.0)}
-        assert [row["other_owner"] for row in assets.list_conflicts(connection, ["film"])] == [
-            "Ana"
-        ]
+        assert [row["other_owner"] for row in assets.list_conflicts(connection, ["film"])] == ["Bo"]
         assets.remove_reference(connection, "remake")
         assert _claims(connection) == {("Ana", "remake", "potential", 30.0)}
 

@@ -266,9 +266,7 @@ def _wait_until_compared(engine: RetrievalEngine, ids: list[str], timeout: float
 
 
 def _conflicts_of(video_id: str | None, conflicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        row for row in conflicts if video_id in (row["reference_id"], row["other_reference_id"])
-    ]
+    return [row for row in conflicts if video_id == row["reference_id"]]
 
 
 def _read_rows(engine: RetrievalEngine, ids: list[str]) -> list[dict[str, Any]]:
