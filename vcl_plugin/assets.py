@@ -49,7 +49,10 @@ def add_asset(connection: Connection, owner: str, title: str) -> int:
 
 
 def find_asset(connection: Connection, name: str) -> int:
-    """An asset by its number or its title; a title that two owners share must be a number."""
+    """An asset by its number or its title; a title that two owners share must be a number.
+
+    A number is a number, whatever is titled so: else nobody could name the asset that has it.
+    """
     rows = connection.execute(
         text("""
         SELECT assets.id, assets.title, assets.removed_at, owners.name AS owner FROM assets
@@ -57,6 +60,7 @@ def find_asset(connection: Connection, name: str) -> int:
         WHERE assets.title = :name OR assets.id::text = :name ORDER BY assets.id"""),
         {"name": name},
     ).all()
+    rows = [row for row in rows if str(row.id) == name] or rows
     removed = [row for row in rows if row.removed_at is not None]
     rows = [row for row in rows if row.removed_at is None]
     if removed and not rows:
@@ -73,13 +77,19 @@ def find_asset(connection: Connection, name: str) -> int:
     return int(rows[0].id)
 
 
-def check_title(connection: Connection, title: str) -> None:
-    """Raise NotFound unless some asset, removed or not, has that title."""
-    known = connection.execute(
-        text("SELECT EXISTS (SELECT 1 FROM assets WHERE title = :title)"), {"title": title}
-    )
-    if not known.scalar_one():
-        raise NotFound(f"there is no asset titled {title!r}; `vcl asset list` shows them all")
+def find_titled(connection: Connection, name: str) -> tuple[str, str | None]:
+    """Title and owner of the asset with that number, or that title of anybody's; removed or not."""
+    found = connection.execute(
+        text("""
+        SELECT assets.title, CASE WHEN assets.id::text = :name THEN owners.name END AS owner
+        FROM assets JOIN owners ON owners.id = assets.owner_id
+        WHERE assets.title = :name OR assets.id::text = :name
+        ORDER BY assets.id::text = :name DESC LIMIT 1"""),
+        {"name": name},
+    ).first()
+    if found is None:
+        raise NotFound(f"there is no asset {name!r}; `vcl asset list` shows them all")
+    return found.title, found.owner
 
 
 def remove_asset(connection: Connection, asset_id: int) -> list[str]:
@@ -88,16 +98,13 @@ def remove_asset(connection: Connection, asset_id: int) -> list[str]:
     Its row stays, for claims and their history refer to it. Claims that stand can be released and
     nothing else.
     """
+    references = text("SELECT video_id FROM reference_videos WHERE asset_id = :asset ORDER BY 1")
+    # All of them locked before the first is changed, in the order in which everybody locks.
+    take_references(connection, list(connection.execute(references, {"asset": asset_id}).scalars()))
     connection.execute(
         text("UPDATE assets SET removed_at = now() WHERE id = :asset"), {"asset": asset_id}
     )
-    references = connection.execute(
-        text("SELECT video_id FROM reference_videos WHERE asset_id = :asset ORDER BY video_id"),
-        {"asset": asset_id},
-    ).scalars()
-    removed = list(references)
-    # All of them locked before the first is changed, in the order in which everybody locks.
-    take_references(connection, removed)
+    removed = list(connection.execute(references, {"asset": asset_id}).scalars())
     lock_uploads(connection, [*removed, *find_matching_uploads(connection, removed)])
     for video_id in removed:
         remove_reference(connection, video_id)
@@ -125,6 +132,17 @@ def add_reference(connection: Connection, video_id: str, asset_id: int) -> None:
     a reference before, what was found of it counts for this asset.
     """
     take_references(connection, [video_id])
+    asset = connection.execute(
+        text("SELECT title, removed_at FROM assets WHERE id = :asset FOR SHARE"),
+        {"asset": asset_id},
+    ).first()
+    if asset is None:
+        raise NotFound(f"there is no asset {asset_id}; `vcl asset list` shows them all")
+    if asset.removed_at is not None:
+        raise Refused(
+            f"asset {asset_id} {asset.title!r} was removed on {asset.removed_at:%Y-%m-%d}, so "
+            f"video {video_id} cannot stand for it; bring it back with `vcl asset add` first"
+        )
     holder = connection.execute(
         text("""
         INSERT INTO reference_videos (video_id, asset_id) VALUES (:video, :asset)

@@ -234,6 +234,12 @@ def exclude_span(
             f"reference {video_id} lasts {video.duration:g} seconds, so nothing of it lies in "
             f"{span.start:g} to {span.end:g}"
         )
+    start, end = round(span.start, 3), round(span.end, 3)
+    if start == end:
+        raise Refused(
+            f"the stretch from {span.start:g} to {span.end:g} seconds is empty: it is shorter than "
+            "a millisecond"
+        )
     connection.execute(
         text("""
         INSERT INTO reference_exclusions (video_id, span, actor, note, claim_id)
@@ -241,8 +247,8 @@ def exclude_span(
                 :claim)"""),
         {
             "video": video_id,
-            "start": round(span.start, 3),
-            "end": round(span.end, 3),
+            "start": start,
+            "end": end,
             "actor": actor,
             "note": note,
             "claim": claim_id,

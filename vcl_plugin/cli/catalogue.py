@@ -5,6 +5,7 @@ In: titles, owners, video files. Out: rows, and ingest work for the workers.
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -142,8 +143,10 @@ def exclude(
     as_json: AsJson = False,
 ) -> None:
     """Let a stretch of a reference claim nothing; undecided claims on nothing else expire."""
-    if not 0 <= start < end:
-        raise Refused(f"the stretch from {start:g} to {end:g} seconds is empty or before the start")
+    if not 0 <= start < end < math.inf:
+        raise Refused(
+            f"the stretch from {start:g} to {end:g} seconds is empty, endless or before the start"
+        )
     engine = open_engine()
     with transaction(engine.database) as connection:
         rights.exclude_span(connection, video, Span(start, end), current_user(), note)

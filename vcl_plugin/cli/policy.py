@@ -115,8 +115,12 @@ def parse_rule(rule: str) -> Rule:
     action, *conditions = rule.split() or [""]
     values: dict[str, float] = {}
     territories: frozenset[str] = frozenset()
+    seen: set[str] = set()
     for condition in conditions:
         key, separator, value = condition.partition("=")
+        if key in seen:
+            raise Refused(f"{key!r} stands twice in the rule {rule!r}; say it once")
+        seen.add(key)
         if key == "in" and value:
             territories = frozenset(value.split(","))
             continue

@@ -93,10 +93,17 @@ REFUSED = [
     ("reference exclude film 9 4", "from 9 to 4 seconds is empty"),
     ("reference exclude film 100 120", "film lasts 100 seconds"),
     ("reference exclude film nan 4", "from nan to 4 seconds"),
+    ("reference exclude film 0 inf", "from 0 to inf seconds is empty, endless"),
+    ("reference exclude film 0 0.0001", "shorter than a millisecond"),
+    ("policy add p --rule 'block seconds=5 seconds=50'", "'seconds' stands twice in the rule"),
+    ("policy add p --rule 'block in=DE in=FR'", "'in' stands twice in the rule"),
+    ("report infringing_segments --asset 9", "there is no asset '9'"),
+    ("report infringing_segments --asset 1 --owner Bo", "belongs to 'Ana' and not to 'Bo'"),
+    ("report search_turnaround --asset 1", "search_turnaround has no asset to filter by"),
     ("claims evidence 99", "there is no claim 99"),
     ("report gossip", "no report 'gossip'; choose one of infringing_segments"),
     ("report claims_open --owner Zoe", "no owner 'Zoe'"),
-    ("report claims_open --asset Nothing", "no asset titled 'Nothing'"),
+    ("report claims_open --asset Nothing", "no asset 'Nothing'"),
     ("report search_turnaround --owner Ana", "search_turnaround has no owner to filter by"),
     ("report segments_by_transformation --since 2026-01-01", "has no time to filter by"),
 ]
@@ -171,6 +178,12 @@ def test_claims_follow_new_rules_and_new_holders_at_once(vcl: Vcl, site: str) ->
     assert said.out == "policy strict has 1 rule; claims without evidence expired: 2\n"
     vcl("policy", "add", "default", "-r", "monetize")
     assert actions()["Ana"] == "active monetize"
+
+
+def test_a_report_takes_an_asset_by_number_or_title(vcl: Vcl, site: str) -> None:
+    by_title = vcl("report", "infringing_segments", "--asset", "The show", "--json").out
+    assert [row["owner"] for row in json.loads(by_title)] == ["Bo"]
+    assert vcl("report", "infringing_segments", "--asset", 2, "--json").out == by_title
 
 
 def test_new_rules_take_the_place_of_the_old(vcl: Vcl) -> None:
