@@ -21,6 +21,7 @@ from retrieval.records import Pair
 from retrieval.settings import load_settings
 from tests.vcl_plugin.cli.conftest import Said
 from tests.vcl_plugin.world import METHOD, add_reference, add_upload, record, segment
+from vcl_plugin.segments import LeasedPair, Outcome, record_segments
 from vcl_plugin.settlement import settle_claims
 
 pytestmark = pytest.mark.usefixtures("site_environment")
@@ -266,6 +267,39 @@ def test_evidence_of_a_released_claim_still_shows_what_it_rested_on(
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert "0 – 20 s" in page
     assert "authorised" in page
+
+
+def test_evidence_names_the_run_that_found_it_and_not_a_later_one_that_found_nothing(
+    vcl: Vcl, site: str, tmp_path: Path
+) -> None:
+    describe(site, "upload", "film")
+    later = searches.Method("later-localizer", METHOD.fingerprint)
+    with transaction(connect(site)) as connection:
+        search = searches.create_search(connection, "upload")
+        searches.open_pairs(connection, search, [Pair("upload", "film", 1, 0.5)], later)
+        pair = connection.execute(text("SELECT max(id) FROM pairs")).scalar_one()
+        record_segments(
+            connection,
+            LeasedPair(pair, "upload", "film", later.fingerprint),
+            Outcome([], [], later.model, "test", 0.1),
+        )
+    assert vcl("claims", "evidence", 1, "-o", tmp_path / "a.html").code == 0
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert METHOD.model in page
+    assert later.model not in page
+
+
+def test_evidence_links_to_a_file_whatever_its_name(vcl: Vcl, site: str, tmp_path: Path) -> None:
+    describe(site, "upload", "film")
+    (tmp_path / "part#1? 100%.mp4").write_text("not decoded in this test")
+    with transaction(connect(site)) as connection:
+        connection.execute(
+            text("UPDATE videos SET path = :path WHERE id IN ('upload', 'film')"),
+            {"path": str(tmp_path / "part#1? 100%.mp4")},
+        )
+    assert vcl("claims", "evidence", 1, "-o", tmp_path / "a.html").code == 0
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert page.count('src="part%231%3F%20100%25.mp4"') == 2
 
 
 def test_evidence_that_cannot_be_written_is_a_sentence(vcl: Vcl, site: str, tmp_path: Path) -> None:
