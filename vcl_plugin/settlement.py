@@ -11,7 +11,7 @@ person has decided is never touched.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -202,7 +202,7 @@ def rehearse_policy(
     )
     today = {(row.query_id, row.asset_id): row.status for row in claims}
     found = []
-    matches = _read_matches(connection, asset_ids=list(wanted))
+    matches = _read_matches(connection, asset_ids=wanted.keys())
     exclusions = _read_exclusions(connection, chain.from_iterable(matches.values()))
     for key, rows in matches.items():
         asset, evidence = wanted[key[1]], _evidence(rows, exclusions)
@@ -230,7 +230,7 @@ def rehearse_policy(
 
 
 def _read_matches(
-    connection: Connection, query_id: str | None = None, asset_ids: Sequence[int] = ()
+    connection: Connection, query_id: str | None = None, asset_ids: Collection[int] | None = None
 ) -> dict[tuple[str, int], list[Any]]:
     """By upload and asset the segments that speak for it, held ones too; of an upload, or of
     assets in all uploads.
@@ -239,7 +239,7 @@ def _read_matches(
     that a person decided. One that was removed leaves them where they are.
     """
     rows = connection.execute(
-        text(f"""
+        text("""
         SELECT segments.id, segments.query_id, assets.id AS asset_id, segments.reference_id,
                segments.held, segments.score, segments.is_reversed,
                lower(query_span)::float AS query_start, upper(query_span)::float AS query_end,
@@ -258,17 +258,18 @@ def _read_matches(
                  ELSE reference_videos.asset_id END
         JOIN videos AS query ON query.id = segments.query_id
         JOIN videos AS reference ON reference.id = segments.reference_id
-        WHERE {
-            "reference_videos.asset_id = ANY(:assets)"
-            if query_id is None
-            else "segments.query_id = :query"
-        }
+        WHERE (CAST(:query AS text) IS NULL OR segments.query_id = :query)
+          AND (CAST(:assets AS bigint[]) IS NULL OR reference_videos.asset_id = ANY(:assets))
         ORDER BY segments.query_id, assets.id, segments.id"""),
-        {"query": query_id, "assets": list(asset_ids), "engine": ENGINE},
+        {
+            "query": query_id,
+            "assets": None if asset_ids is None else list(asset_ids),
+            "engine": ENGINE,
+        },
     ).all()
     groups: dict[tuple[str, int], list[Any]] = {}
     for row in rows:
-        if query_id is not None or row.asset_id in asset_ids:
+        if asset_ids is None or row.asset_id in asset_ids:
             groups.setdefault((row.query_id, row.asset_id), []).append(row)
     return groups
 

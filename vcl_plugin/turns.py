@@ -21,29 +21,30 @@ _EVERYBODY = 0
 
 def share_rules(connection: Connection, reference_id: str) -> None:
     """Let the rules about a reference, and of all who hold its asset, stay as they are."""
-    for statement in (
-        "SELECT pg_advisory_xact_lock_shared(:references, hashtext(:reference))",
-        "SELECT pg_advisory_xact_lock_shared(:owners, :everybody)",
-        """
-        SELECT pg_advisory_xact_lock_shared(:owners, assets.owner_id::int)
+    connection.execute(
+        text("SELECT pg_advisory_xact_lock_shared(:lock, hashtext(:reference))"),
+        {"lock": _REFERENCE_LOCK, "reference": reference_id},
+    )
+    connection.execute(
+        text("SELECT pg_advisory_xact_lock_shared(:lock, :everybody)"),
+        {"lock": _OWNER_LOCK, "everybody": _EVERYBODY},
+    )
+    connection.execute(
+        text("""
+        SELECT pg_advisory_xact_lock_shared(:lock, assets.owner_id::int)
         FROM reference_videos JOIN assets ON assets.id = reference_videos.asset_id
-        WHERE reference_videos.video_id = :reference""",
-        # Read once the asset is locked: before that, somebody might just get a share of it.
-        """
-        SELECT pg_advisory_xact_lock_shared(:owners, holders.owner_id::int)
+        WHERE reference_videos.video_id = :reference"""),
+        {"lock": _OWNER_LOCK, "reference": reference_id},
+    )
+    # Read once the asset is locked: before that, somebody might just get a share of it.
+    connection.execute(
+        text("""
+        SELECT pg_advisory_xact_lock_shared(:lock, holders.owner_id::int)
         FROM (SELECT DISTINCT asset_owners.owner_id
               FROM reference_videos JOIN asset_owners USING (asset_id)
-              WHERE reference_videos.video_id = :reference) AS holders""",
-    ):
-        connection.execute(
-            text(statement),
-            {
-                "references": _REFERENCE_LOCK,
-                "owners": _OWNER_LOCK,
-                "everybody": _EVERYBODY,
-                "reference": reference_id,
-            },
-        )
+              WHERE reference_videos.video_id = :reference) AS holders"""),
+        {"lock": _OWNER_LOCK, "reference": reference_id},
+    )
 
 
 def take_references(connection: Connection, reference_ids: Sequence[str]) -> None:
