@@ -37,6 +37,8 @@ def cut_segment(segment: Segment, excluded: Sequence[Span]) -> list[Segment]:
     >>> [left.query for left in cut_segment(Segment(Span(0, 10), Span(20, 40), 0.9), [Span(0, 24)])]
     [Span(start=2.0, end=10.0)]
     """
+    if not excluded:
+        return [segment]
     low, high = segment.reference.start, segment.reference.end
     kept: list[tuple[float, float]] = []
     for span in sorted(excluded):

@@ -251,7 +251,8 @@ def _read_matches(
         LEFT JOIN reference_videos ON reference_videos.video_id = segments.reference_id
         LEFT JOIN claims ON claims.id = segments.claim_id
         JOIN assets ON assets.removed_at IS NULL AND assets.id =
-            CASE WHEN claims.asset_id = reference_videos.asset_id THEN claims.asset_id
+            CASE WHEN claims.id IS NULL OR claims.asset_id = reference_videos.asset_id
+                      THEN reference_videos.asset_id
                  WHEN reference_videos.asset_id IS NULL OR EXISTS (
                       SELECT 1 FROM claim_events
                       WHERE claim_id = claims.id AND actor <> :engine) THEN claims.asset_id
