@@ -19,6 +19,13 @@ from retrieval.records import Segment, Span
 
 ACTIONS = ("track", "monetize", "review", "block")  # ever more restrictive
 WORLD = "WW"
+# What people call a rule's thresholds.
+FIELDS = {
+    "seconds": "min_seconds",
+    "query-share": "min_query_share",
+    "reference-share": "min_reference_share",
+    "score": "min_score",
+}
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,18 @@ class Rule:
             value = getattr(self, name)
             if not 0 <= value <= 1:
                 raise Refused(f"{name} is {value}; it must be a fraction between 0 and 1")
+
+    def __str__(self) -> str:
+        """As `vcl policy add` takes it.
+
+        >>> str(Rule("block", min_seconds=30, territories=frozenset({"FR", "DE"})))
+        'block seconds=30 in=DE,FR'
+        """
+        values = [(key, getattr(self, name)) for key, name in FIELDS.items()]
+        words = [self.action, *(f"{key}={value:g}" for key, value in values if value)]
+        if self.territories:
+            words.append(f"in={','.join(sorted(self.territories))}")
+        return " ".join(words)
 
     @property
     def thresholds(self) -> tuple[float, float, float, float]:

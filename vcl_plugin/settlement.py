@@ -24,6 +24,7 @@ from vcl_plugin.policies import (
     Evidence,
     Policy,
     decide,
+    list_applying,
     lowest_score,
     most_restrictive,
     name_territories,
@@ -335,15 +336,21 @@ def _settle(
         return int(claim.id) if claim.is_decided and claim.status in STANDING else None
     action = most_restrictive(decided.values())
     status = "potential" if action == "review" else "active"
-    policy = next(policies[each] for each in sorted(decided) if decided[each] == action)
+    territory = min(each for each in decided if decided[each] == action)
+    policy = policies[territory]
+    # With the rules, for a policy may have others by the time somebody asks.
+    rules = [
+        str(rule)
+        for rule in list_applying(policy, evidence)
+        if rule.action == action and (not rule.territories or territory in rule.territories)
+    ]
+    why = f"policy {policy.name}: {'; '.join(rules)}"
     if claim is None:
-        claim_id = open_claim(connection, asset_id, query_id, status, f"policy {policy.name}")
+        claim_id = open_claim(connection, asset_id, query_id, status, why)
     else:
         claim_id = int(claim.id)
         if not claim.is_decided and claim.status != status:
-            move_claim(
-                connection, claim_id, claim.status, status, ENGINE, None, f"policy {policy.name}"
-            )
+            move_claim(connection, claim_id, claim.status, status, ENGINE, None, why)
     _tie(connection, claim_id, counted)
     if claim is not None and claim.is_decided:
         return claim_id if claim.status in STANDING else None

@@ -168,7 +168,24 @@ def test_whoever_holds_most_of_an_asset_in_a_territory_decides_there(database: s
         record(connection, "upload", "film", segment(0, 10))
         settle_claims(connection, "upload")
         assert _territories(connection) == [("DE", "block"), ("WW", "track")]
-        assert read_claim(connection, 1)["events"][0]["note"] == "policy policy of Bo"
+        assert read_claim(connection, 1)["events"][0]["note"] == "policy policy of Bo: block"
+
+
+def test_the_history_keeps_the_rules_that_applied_whatever_the_policy_says_later(
+    database: str,
+) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        rules = (Rule("block", 5, territories=frozenset({"DE"})), Rule("block", 90), Rule("track"))
+        rights.add_policy(connection, Policy("default", rules))
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 10))
+        settle_claims(connection, "upload")
+        decide_claim(connection, 1, "disputed", "ana")
+        rights.add_policy(connection, Policy("default", (Rule("block", min_seconds=300),)))
+        settle_claims(connection, "upload")
+        first, *_ = read_claim(connection, 1)["events"]
+        assert first["note"] == "policy default: block seconds=5 in=DE"
 
 
 def test_an_asset_changes_hands_when_a_share_of_nothing_gives_the_old_one_up(

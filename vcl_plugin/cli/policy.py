@@ -15,18 +15,12 @@ from vcl_plugin import assets, rights
 from vcl_plugin.cli.output import print_outcome, print_rows, say_expired
 from vcl_plugin.cli.services import AsJson
 from vcl_plugin.cli.session import open_engine
-from vcl_plugin.policies import Policy, Rule
+from vcl_plugin.policies import FIELDS, Policy, Rule
 from vcl_plugin.settlement import find_matching_uploads, rehearse_policy, settle_again
 
 app = typer.Typer(help="What an owner wants done with a match.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Name of the policy.")]
-FIELDS = {
-    "seconds": "min_seconds",
-    "query-share": "min_query_share",
-    "reference-share": "min_reference_share",
-    "score": "min_score",
-}
 
 
 @app.command()
