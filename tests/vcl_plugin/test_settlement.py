@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from sqlalchemy import Connection, text
@@ -496,6 +498,64 @@ def test_a_rule_made_while_a_match_is_recorded_waits_for_it_and_finds_it(databas
             _wait_for_a_lock(worker)
             assert settle_claims(worker, "upload") == [1]
         assert excluded.result(timeout=120) == [1]
+
+
+def test_workers_and_people_who_change_every_rule_at_once_never_wait_in_a_circle(
+    database: str,
+) -> None:
+    """PostgreSQL ends a circle by refusing one of those who wait in it."""
+    films, uploads = ("a", "b", "c"), ("one", "two", "three", "four")
+    with transaction(connect(database)) as connection:
+        for name in films:
+            add_reference(connection, name, f"owner {name}", f"film {name}")
+        for upload in uploads:
+            add_upload(connection, upload, f"uploader {upload}")
+            record(connection, upload, "a", segment(0, 30))
+            settle_claims(connection, upload)
+
+    def settle_of(connection: Connection, *references: str) -> None:
+        settle_again(connection, find_matching_uploads(connection, references))
+
+    def work(connection: Connection, turn: int) -> None:
+        upload, film = uploads[turn % 4], films[1 + turn // 4 % 2]
+        record(connection, upload, film, segment(40, 60, at=turn % 4))
+        settle_claims(connection, upload)
+
+    def change(connection: Connection, turn: int) -> None:
+        film, number = films[turn % 3], 1 + turn % 3
+        match turn % 7:
+            case 0:
+                rights.exclude_span(connection, film, Span(turn, turn + 3), "ana")
+                settle_of(connection, film)
+            case 1:
+                rights.allow_use(connection, f"owner {film}", "ana", uploader="uploader one")
+                settle_of(connection, film)
+            case 2:
+                rights.set_ownership(connection, number, "Bo", turn, "DE")
+                settle_of(connection, film)
+            case 3:
+                rights.add_policy(connection, Policy("default", (Rule("block", turn % 5),)))
+                settle_of(connection, *films)
+            case 4:
+                rights.assign_policy(connection, "default", owner=f"owner {film}")
+                settle_of(connection, film)
+            case 5:
+                assets.remove_reference(connection, film)
+            case 6:
+                claim = min(row["id"] for row in list_claims(connection, status="active"))
+                release_and_exclude(connection, claim, "ana", None, None)
+
+    def run(task: Callable[[Connection, int], None], turns: Iterable[int]) -> None:
+        for turn in turns:
+            # No claim is left to release, or no reference to remove: that is no circle.
+            with suppress(Refused, NotFound, ValueError), transaction(connect(database)) as one:
+                task(one, turn)
+
+    with ThreadPoolExecutor(6) as threads:
+        at_once = [threads.submit(run, work, range(start, 8, 2)) for start in range(2)]
+        at_once += [threads.submit(run, change, range(start, 28, 4)) for start in range(4)]
+    for done in at_once:
+        done.result()
 
 
 def test_an_expired_claim_shows_what_it_rested_on_and_comes_back_with_its_evidence(
