@@ -68,10 +68,14 @@ def hold_segments(connection: Connection, query_id: str) -> None:
         text("""
         WITH mine AS (
             SELECT segments.id, segments.query_id, segments.reference_id, segments.query_span,
-                   segments.reference_span, segments.score, assets.id AS asset_id, assets.owner_id
+                   segments.reference_span, segments.score, assets.id AS asset_id, assets.owner_id,
+                   reference_videos.asset_id IS NOT NULL AS is_protected
             FROM segments
             LEFT JOIN reference_videos ON reference_videos.video_id = segments.reference_id
-            LEFT JOIN assets ON assets.id = reference_videos.asset_id
+            -- A reference that was removed still speaks in the claim that rests on it.
+            LEFT JOIN claims ON claims.id = segments.claim_id
+            LEFT JOIN assets
+                ON assets.id = coalesce(reference_videos.asset_id, claims.asset_id)
             WHERE segments.query_id = :query
               AND segments.held IS DISTINCT FROM 'low_information'
         ), judged AS (
@@ -96,6 +100,7 @@ def hold_segments(connection: Connection, query_id: str) -> None:
                 WHEN (SELECT count(*) FROM (
                           SELECT 1 FROM mine AS other
                           WHERE other.owner_id <> mine.owner_id AND other.score >= :strong
+                            AND other.is_protected AND mine.is_protected
                             AND other.query_span && mine.query_span
                           GROUP BY other.owner_id
                           -- All that an owner matches here at once: one localizer finds two

@@ -237,7 +237,8 @@ def _read_matches(
     assets in all uploads.
 
     A reference that was moved takes its segments along to the other asset, but for those of a claim
-    that a person decided. One that was removed leaves them where they are.
+    that a person decided. One that was removed leaves them to the claim if that stands, and
+    raises none again.
     """
     rows = connection.execute(
         text("""
@@ -254,9 +255,11 @@ def _read_matches(
         JOIN assets ON assets.removed_at IS NULL AND assets.id =
             CASE WHEN claims.id IS NULL OR claims.asset_id = reference_videos.asset_id
                       THEN reference_videos.asset_id
-                 WHEN reference_videos.asset_id IS NULL OR EXISTS (
-                      SELECT 1 FROM claim_events
-                      WHERE claim_id = claims.id AND actor <> :engine) THEN claims.asset_id
+                 WHEN reference_videos.asset_id IS NULL
+                      THEN CASE WHEN claims.status = ANY(:standing) THEN claims.asset_id END
+                 WHEN EXISTS (SELECT 1 FROM claim_events
+                              WHERE claim_id = claims.id AND actor <> :engine)
+                      THEN claims.asset_id
                  ELSE reference_videos.asset_id END
         JOIN videos AS query ON query.id = segments.query_id
         JOIN videos AS reference ON reference.id = segments.reference_id
@@ -267,6 +270,7 @@ def _read_matches(
             "query": query_id,
             "assets": None if asset_ids is None else list(asset_ids),
             "engine": ENGINE,
+            "standing": list(STANDING),
         },
     ).all()
     groups: dict[tuple[str, int], list[Any]] = {}

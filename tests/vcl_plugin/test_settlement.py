@@ -642,6 +642,21 @@ def test_a_claim_keeps_what_was_found_of_a_reference_that_is_removed(database: s
         assert _claims(connection) == {("Ana", "upload", "potential", 51.0)}
 
 
+def test_what_is_allowed_stays_so_whenever_the_reference_is_removed(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        for name in ("before", "after"):
+            add_upload(connection, name)
+            record(connection, name, "film", segment(0, 50))
+            settle_claims(connection, name)
+        rights.allow_use(connection, "Ana", "ana", query_id="before")
+        assert settle_again(connection, ["before"]) == [1]
+        assets.remove_reference(connection, "film")
+        rights.allow_use(connection, "Ana", "ana", query_id="after")
+        assert settle_again(connection, ["before", "after"]) == [2]
+        assert {status for _, _, status, _ in _claims(connection)} == {"expired"}
+
+
 def test_footage_is_no_longer_shared_when_a_reference_of_it_is_removed(database: str) -> None:
     with transaction(connect(database)) as connection:
         add_upload(connection, "upload")
