@@ -278,7 +278,11 @@ class RetrievalEngine:
             waiting = searches.open_pairs(connection, search_id, pairs, self.method)
             for code, message in self._remarks(query):
                 searches.annotate_search(connection, search_id, code, message)
-        return self.batches(search_id, query_id, waiting)
+        messages = self.batches(search_id, query_id, waiting)
+        if len(waiting) < len(pairs):
+            # Compared before: nothing to do but to judge it by today's rules and uploader.
+            messages.append(Message(LOCALIZE, {"query_id": query_id, "reference_ids": []}))
+        return messages
 
     def _remarks(self, query: dict[str, Any]) -> Iterator[tuple[str, str]]:
         """What the searcher should know of a search that goes on; the last is the one kept."""

@@ -13,7 +13,8 @@ from sqlalchemy import Connection, text
 
 from retrieval import catalogue
 from retrieval.errors import NotFound, Refused
-from vcl_plugin.settlement import settle_claims
+from vcl_plugin.settlement import find_matching_uploads, lock_uploads, settle_again
+from vcl_plugin.turns import take_references
 
 
 def add_asset(connection: Connection, owner: str, title: str) -> int:
@@ -48,7 +49,10 @@ def add_asset(connection: Connection, owner: str, title: str) -> int:
 
 
 def find_asset(connection: Connection, name: str) -> int:
-    """An asset by its number or its title; a title that two owners share must be a number."""
+    """An asset by its number or its title; a title that two owners share must be a number.
+
+    A number is a number, whatever is titled so: else nobody could name the asset that has it.
+    """
     rows = connection.execute(
         text("""
         SELECT assets.id, assets.title, assets.removed_at, owners.name AS owner FROM assets
@@ -56,6 +60,7 @@ def find_asset(connection: Connection, name: str) -> int:
         WHERE assets.title = :name OR assets.id::text = :name ORDER BY assets.id"""),
         {"name": name},
     ).all()
+    rows = [row for row in rows if str(row.id) == name] or rows
     removed = [row for row in rows if row.removed_at is not None]
     rows = [row for row in rows if row.removed_at is None]
     if removed and not rows:
@@ -72,13 +77,19 @@ def find_asset(connection: Connection, name: str) -> int:
     return int(rows[0].id)
 
 
-def check_title(connection: Connection, title: str) -> None:
-    """Raise NotFound unless some asset, removed or not, has that title."""
-    known = connection.execute(
-        text("SELECT EXISTS (SELECT 1 FROM assets WHERE title = :title)"), {"title": title}
-    )
-    if not known.scalar_one():
-        raise NotFound(f"there is no asset titled {title!r}; `vcl asset list` shows them all")
+def find_titled(connection: Connection, name: str) -> tuple[str, str | None]:
+    """Title and owner of the asset with that number, or that title of anybody's; removed or not."""
+    found = connection.execute(
+        text("""
+        SELECT assets.title, CASE WHEN assets.id::text = :name THEN owners.name END AS owner
+        FROM assets JOIN owners ON owners.id = assets.owner_id
+        WHERE assets.title = :name OR assets.id::text = :name
+        ORDER BY assets.id::text = :name DESC LIMIT 1"""),
+        {"name": name},
+    ).first()
+    if found is None:
+        raise NotFound(f"there is no asset {name!r}; `vcl asset list` shows them all")
+    return found.title, found.owner
 
 
 def remove_asset(connection: Connection, asset_id: int) -> list[str]:
@@ -87,18 +98,14 @@ def remove_asset(connection: Connection, asset_id: int) -> list[str]:
     Its row stays, for claims and their history refer to it. Claims that stand can be released and
     nothing else.
     """
+    references = text("SELECT video_id FROM reference_videos WHERE asset_id = :asset ORDER BY 1")
+    # All of them locked before the first is changed, in the order in which everybody locks.
+    take_references(connection, list(connection.execute(references, {"asset": asset_id}).scalars()))
     connection.execute(
         text("UPDATE assets SET removed_at = now() WHERE id = :asset"), {"asset": asset_id}
     )
-    # All of them locked before the first is changed, in the order in which everybody locks.
-    references = connection.execute(
-        text("""
-        SELECT id FROM videos
-        WHERE id IN (SELECT video_id FROM reference_videos WHERE asset_id = :asset)
-        ORDER BY id FOR UPDATE"""),
-        {"asset": asset_id},
-    ).scalars()
-    removed = list(references)
+    removed = list(connection.execute(references, {"asset": asset_id}).scalars())
+    lock_uploads(connection, [*removed, *find_matching_uploads(connection, removed)])
     for video_id in removed:
         remove_reference(connection, video_id)
     return removed
@@ -119,7 +126,23 @@ def list_assets(connection: Connection) -> list[dict[str, Any]]:
 
 
 def add_reference(connection: Connection, video_id: str, asset_id: int) -> None:
-    """Let a video stand for an asset and be searched against."""
+    """Let a video stand for an asset and be searched against.
+
+    If it was an upload before, what it shares with others is a conflict now and no claim. If it was
+    a reference before, what was found of it counts for this asset.
+    """
+    take_references(connection, [video_id])
+    asset = connection.execute(
+        text("SELECT title, removed_at FROM assets WHERE id = :asset FOR SHARE"),
+        {"asset": asset_id},
+    ).first()
+    if asset is None:
+        raise NotFound(f"there is no asset {asset_id}; `vcl asset list` shows them all")
+    if asset.removed_at is not None:
+        raise Refused(
+            f"asset {asset_id} {asset.title!r} was removed on {asset.removed_at:%Y-%m-%d}, so "
+            f"video {video_id} cannot stand for it; bring it back with `vcl asset add` first"
+        )
     holder = connection.execute(
         text("""
         INSERT INTO reference_videos (video_id, asset_id) VALUES (:video, :asset)
@@ -132,17 +155,28 @@ def add_reference(connection: Connection, video_id: str, asset_id: int) -> None:
             f"video {video_id} is a reference of asset {holder} already, so it cannot stand for "
             f"asset {asset_id}; remove it there first with `vcl reference remove {video_id}`"
         )
+    _settle_around(connection, video_id)
     catalogue.make_reference(connection, video_id)
-    # If it was an upload before: what it shares with others is a conflict now and no claim.
-    settle_claims(connection, video_id)
 
 
 def remove_reference(connection: Connection, video_id: str) -> None:
-    """Search against the video no more; segments and claims found so far stay."""
-    catalogue.unmake_reference(connection, video_id)
+    """Search against the video no more; segments and claims found so far stay.
+
+    As an upload it can be claimed again, and footage that it shared with others counts for them.
+    """
+    take_references(connection, [video_id])
     connection.execute(
         text("DELETE FROM reference_videos WHERE video_id = :video"), {"video": video_id}
     )
+    _settle_around(connection, video_id)
+    catalogue.unmake_reference(connection, video_id)
+
+
+def _settle_around(connection: Connection, video_id: str) -> None:
+    """Settle a video, and the uploads in which it was found, before the log of the index is
+    touched: all who write that wait for each other, so it comes last.
+    """
+    settle_again(connection, [video_id, *find_matching_uploads(connection, [video_id])])
 
 
 def list_conflicts(connection: Connection, video_ids: Sequence[str]) -> list[dict[str, Any]]:
@@ -152,7 +186,7 @@ def list_conflicts(connection: Connection, video_ids: Sequence[str]) -> list[dic
         SELECT reference, reference_id, reference_start, reference_end, other_owner, other_asset,
                other_reference, other_reference_id, other_start, other_end, score
         FROM reference_conflicts
-        WHERE reference_id = ANY(:ids) OR other_reference_id = ANY(:ids)
+        WHERE reference_id = ANY(:ids)
         ORDER BY reference, reference_start, other_owner"""),
         {"ids": list(video_ids)},
     )

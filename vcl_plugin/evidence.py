@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,7 +108,7 @@ def _matches(
         query = catalogue.read_video(connection, claim["query_id"])
         reference = catalogue.read_video(connection, reference_id)
         reference["player"] = _link(reference["path"], folder)
-        run = _read_run(connection, claim["query_id"], reference_id)
+        run = _read_run(connection, claim["id"], reference_id)
         arrays = _read_arrays(connection, (claim["query_id"], reference_id), run["fingerprint"])
         matches.append(
             Match(
@@ -121,8 +122,11 @@ def _matches(
     return matches
 
 
-def _read_run(connection: Connection, query_id: str, reference_id: str) -> dict[str, Any]:
-    """The latest run of a pair: method, descriptors, and where and when it was made."""
+def _read_run(connection: Connection, claim_id: int, reference_id: str) -> dict[str, Any]:
+    """The latest run that found what the claim rests on: method, descriptors, when and where.
+
+    A later run of the pair, by another method, may have found nothing.
+    """
     rows = connection.execute(
         text("""
         SELECT pairs.id AS pair_id, pairs.model, pairs.fingerprint, runs.worker, runs.created_at,
@@ -130,9 +134,9 @@ def _read_run(connection: Connection, query_id: str, reference_id: str) -> dict[
         FROM runs JOIN pairs ON pairs.id = runs.pair_id
         LEFT JOIN LATERAL (SELECT rank, score FROM search_pairs
                            WHERE pair_id = pairs.id ORDER BY rank LIMIT 1) AS ranked ON true
-        WHERE pairs.query_id = :query AND pairs.reference_id = :reference
-        ORDER BY runs.id DESC LIMIT 1"""),
-        {"query": query_id, "reference": reference_id},
+        WHERE runs.id = (SELECT max(run_id) FROM segments
+                         WHERE claim_id = :claim AND reference_id = :reference)"""),
+        {"claim": claim_id, "reference": reference_id},
     )
     return dict(rows.mappings().one())  # segments exist, so their run does
 
@@ -236,5 +240,5 @@ def _link(path: str | None, folder: Path) -> str | None:
     target = Path(path).resolve()
     beside = folder.resolve()
     if target.is_relative_to(beside):
-        return target.relative_to(beside).as_posix()
+        return quote(target.relative_to(beside).as_posix())  # `#` and `?` would end the path
     return target.as_uri()

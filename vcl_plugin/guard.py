@@ -6,14 +6,19 @@ Called by claims before it settles an upload. A held segment is kept and shown, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, text
 
-from retrieval.records import Segment
+from retrieval.records import Segment, Span
 
 # Footage that as many unrelated owners hold is nobody's: a stock clip, a network's intro, an ad.
 SHARED_OWNERS = 3
+# The least score at which another owner's match says that they hold the footage, too.
+STRONG = 0.3
 # How much of a segment must be shared or excluded before the rest is too little to stand on.
 COVERED = 0.8
 # Share of frames without information from which a segment has nothing to recognise.
@@ -26,6 +31,33 @@ def is_low_information(segment: Segment, flags: NDArray[np.bool_]) -> bool:
     return bool(len(inside)) and float(inside.mean()) >= EMPTY
 
 
+def cut_segment(segment: Segment, excluded: Sequence[Span]) -> list[Segment]:
+    """What is left of a segment without the excluded stretches of its reference, piece by piece.
+
+    >>> [left.query for left in cut_segment(Segment(Span(0, 10), Span(20, 40), 0.9), [Span(0, 24)])]
+    [Span(start=2.0, end=10.0)]
+    """
+    if not excluded:
+        return [segment]
+    low, high = segment.reference.start, segment.reference.end
+    kept: list[tuple[float, float]] = []
+    for span in sorted(excluded):
+        if min(span.start, high) > low:
+            kept.append((low, min(span.start, high)))
+        low = max(low, span.end)
+    if low < high:
+        kept.append((low, high))
+    pace = segment.query.seconds / segment.reference.seconds
+    pieces = []
+    for start, end in kept:
+        first, last = (pace * (each - segment.reference.start) for each in (start, end))
+        if segment.is_reversed:
+            first, last = segment.query.seconds - last, segment.query.seconds - first
+        query = Span(segment.query.start + max(first, 0.0), segment.query.start + last)
+        pieces.append(replace(segment, query=query, reference=Span(start, end)))
+    return pieces
+
+
 def hold_segments(connection: Connection, query_id: str) -> None:
     """Decide for every segment of an upload whether and why it is held.
 
@@ -36,10 +68,14 @@ def hold_segments(connection: Connection, query_id: str) -> None:
         text("""
         WITH mine AS (
             SELECT segments.id, segments.query_id, segments.reference_id, segments.query_span,
-                   segments.reference_span, assets.id AS asset_id, assets.owner_id
+                   segments.reference_span, segments.score, assets.id AS asset_id, assets.owner_id,
+                   reference_videos.asset_id IS NOT NULL AS is_protected
             FROM segments
             LEFT JOIN reference_videos ON reference_videos.video_id = segments.reference_id
-            LEFT JOIN assets ON assets.id = reference_videos.asset_id
+            -- A reference that was removed still speaks in the claim that rests on it.
+            LEFT JOIN claims ON claims.id = segments.claim_id
+            LEFT JOIN assets
+                ON assets.id = coalesce(reference_videos.asset_id, claims.asset_id)
             WHERE segments.query_id = :query
               AND segments.held IS DISTINCT FROM 'low_information'
         ), judged AS (
@@ -48,7 +84,10 @@ def hold_segments(connection: Connection, query_id: str) -> None:
                              WHERE reference_videos.video_id = mine.query_id) THEN 'reference'
                 WHEN EXISTS (
                     SELECT 1 FROM allowances JOIN videos AS upload ON upload.id = mine.query_id
-                    WHERE allowances.owner_id = mine.owner_id
+                    WHERE (allowances.owner_id = mine.owner_id
+                           OR EXISTS (SELECT 1 FROM asset_owners
+                                      WHERE asset_owners.asset_id = mine.asset_id
+                                        AND asset_owners.owner_id = allowances.owner_id))
                       AND (allowances.asset_id IS NULL OR allowances.asset_id = mine.asset_id)
                       AND (allowances.query_id = mine.query_id
                            OR allowances.uploader = upload.uploader)) THEN 'allowed'
@@ -58,16 +97,26 @@ def hold_segments(connection: Connection, query_id: str) -> None:
                         AND exclusions.span && mine.reference_span)
                      >= :covered * (upper(mine.reference_span) - lower(mine.reference_span))
                     THEN 'excluded'
-                WHEN (SELECT count(DISTINCT other.owner_id) FROM mine AS other
-                      WHERE other.query_span && mine.query_span
-                        AND upper(other.query_span * mine.query_span)
-                            - lower(other.query_span * mine.query_span)
-                            >= :covered * (upper(mine.query_span) - lower(mine.query_span)))
-                     >= :owners THEN 'shared_footage'
+                WHEN (SELECT count(*) FROM (
+                          SELECT 1 FROM mine AS other
+                          WHERE other.owner_id <> mine.owner_id AND other.score >= :strong
+                            AND other.is_protected AND mine.is_protected
+                            AND other.query_span && mine.query_span
+                          GROUP BY other.owner_id
+                          -- All that an owner matches here at once: one localizer finds two
+                          -- pieces where another finds one.
+                          HAVING covered_seconds(range_agg(other.query_span * mine.query_span))
+                              >= :covered * (upper(mine.query_span) - lower(mine.query_span))
+                      ) AS others) >= :others THEN 'shared_footage'
                 END AS held
             FROM mine
         )
         UPDATE segments SET held = judged.held FROM judged
         WHERE judged.id = segments.id AND segments.held IS DISTINCT FROM judged.held"""),
-        {"query": query_id, "covered": COVERED, "owners": SHARED_OWNERS},
+        {
+            "query": query_id,
+            "covered": COVERED,
+            "strong": STRONG,
+            "others": SHARED_OWNERS - 1,
+        },
     )

@@ -149,7 +149,7 @@ def _after_comparison(
             f"{found}, but the reference belongs to no asset; add it with `vcl reference add`"
         )
         return Answer("no_asset", sentence, *ids, facts)
-    sentence = f"{found}, but no rule of the asset's policy applies to that; see `vcl policy show`"
+    sentence = f"{found}, but no rule of the asset's policy applies to that; see `vcl policy list`"
     return Answer("held_by_policy", sentence, *ids, facts)
 
 
@@ -213,14 +213,20 @@ def _read_segments(connection: Connection, pair_id: int) -> list[dict[str, Any]]
 
 
 def _read_claim(connection: Connection, query_id: str, reference_id: str) -> dict[str, Any] | None:
+    """The claim that the pair's segments are part of, else that of the reference's asset.
+
+    A reference may have been removed or moved since; what was found of it stays.
+    """
     row = (
         connection.execute(
             text("""
             SELECT claims.id AS claim_id, claims.status AS claim_status, assets.title AS asset
-            FROM reference_videos
-            JOIN claims ON claims.asset_id = reference_videos.asset_id AND claims.query_id = :query
-            JOIN assets ON assets.id = claims.asset_id
-            WHERE reference_videos.video_id = :reference"""),
+            FROM claims JOIN assets ON assets.id = claims.asset_id
+            WHERE claims.id = coalesce(
+                (SELECT max(claim_id) FROM segments
+                 WHERE query_id = :query AND reference_id = :reference),
+                (SELECT claims.id FROM reference_videos JOIN claims USING (asset_id)
+                 WHERE video_id = :reference AND claims.query_id = :query))"""),
             {"query": query_id, "reference": reference_id},
         )
         .mappings()

@@ -19,6 +19,13 @@ from retrieval.records import Segment, Span
 
 ACTIONS = ("track", "monetize", "review", "block")  # ever more restrictive
 WORLD = "WW"
+# What people call a rule's thresholds.
+FIELDS = {
+    "seconds": "min_seconds",
+    "query-share": "min_query_share",
+    "reference-share": "min_reference_share",
+    "score": "min_score",
+}
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,18 @@ class Rule:
             value = getattr(self, name)
             if not 0 <= value <= 1:
                 raise Refused(f"{name} is {value}; it must be a fraction between 0 and 1")
+
+    def __str__(self) -> str:
+        """As `vcl policy add` takes it.
+
+        >>> str(Rule("block", min_seconds=30, territories=frozenset({"FR", "DE"})))
+        'block seconds=30 in=DE,FR'
+        """
+        values = [(key, getattr(self, name)) for key, name in FIELDS.items()]
+        words = [self.action, *(f"{key}={value:g}" for key, value in values if value)]
+        if self.territories:
+            words.append(f"in={','.join(sorted(self.territories))}")
+        return " ".join(words)
 
     @property
     def thresholds(self) -> tuple[float, float, float, float]:
@@ -80,6 +99,19 @@ class Evidence:
     query: str = ""  # title of the upload
 
 
+def name_territories(policy: Policy, owned: Iterable[str]) -> list[str]:
+    """Where a policy is to be asked: in each territory owned, and in each that a rule names where
+    the world is owned, since that has it too.
+
+    >>> name_territories(Policy("p", (Rule("block", territories=frozenset({"DE"})),)), ["WW"])
+    ['DE', 'WW']
+    """
+    wanted = set(owned)
+    if WORLD in wanted:
+        wanted = wanted.union(*(rule.territories for rule in policy.rules))
+    return sorted(wanted)
+
+
 def decide(policy: Policy, evidence: Evidence, territories: Iterable[str]) -> dict[str, str]:
     """Territory to action, for the territories in which some rule applies.
 
@@ -87,7 +119,7 @@ def decide(policy: Policy, evidence: Evidence, territories: Iterable[str]) -> di
     >>> decide(Policy("p", (Rule("block", min_seconds=20),)), Evidence({"r": match}, 60.0), ["WW"])
     {'WW': 'block'}
     """
-    applying = [rule for rule in policy.rules if _applies(rule, evidence)]
+    applying = list_applying(policy, evidence)
     decided: dict[str, str] = {}
     for territory in territories:
         actions = [
@@ -98,6 +130,25 @@ def decide(policy: Policy, evidence: Evidence, territories: Iterable[str]) -> di
         if actions:
             decided[territory] = most_restrictive(actions)
     return decided
+
+
+def list_applying(policy: Policy, evidence: Evidence) -> list[Rule]:
+    """The rules whose every threshold is met, wherever they count."""
+    return [rule for rule in policy.rules if _applies(rule, evidence)]
+
+
+def lowest_score(policies: Iterable[Policy], evidence: Evidence) -> float:
+    """The least score at which a segment counts: that of the rules that apply, else of all.
+
+    >>> match = [Segment(Span(0, 30), Span(5, 35), 0.5)]
+    >>> rules = (Rule("block", min_score=0.8), Rule("track", min_score=0.4), Rule("review", 99))
+    >>> lowest_score([Policy("p", rules)], Evidence({"r": match}, 60.0))
+    0.4
+    """
+    policies = list(policies)
+    rules = [rule for policy in policies for rule in list_applying(policy, evidence)]
+    rules = rules or [rule for policy in policies for rule in policy.rules]
+    return min(rule.min_score for rule in rules)
 
 
 def most_restrictive(actions: Iterable[str]) -> str:

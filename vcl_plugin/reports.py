@@ -102,8 +102,8 @@ def compose_query(
     values: dict[str, Any] = {}
     for column, operator, value in (
         (_WHEN.get(name, "time"), ">=", since),
-        ("owner", "=", owner),
         ("asset", "=", asset),
+        ("owner", "=", owner),
     ):
         if value is None:
             continue

@@ -7,6 +7,7 @@ Called by the localize task inside the transaction that also finishes the pair.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from retrieval.records import Segment
+from vcl_plugin.turns import share_rules
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +42,12 @@ class Outcome:
 
 
 def record_segments(connection: Connection, pair: LeasedPair, outcome: Outcome) -> int | None:
-    """Write the run and its segments, to the millisecond; None if the pair was recorded before."""
+    """Write the run and its segments, to the millisecond; None if the pair was recorded before.
+
+    Before any row of the upload is locked: a rule about the reference goes first or waits.
+    """
+    if outcome.segments:
+        share_rules(connection, pair.reference_id)
     run_id = connection.execute(
         text("""
         INSERT INTO runs (pair_id, localizer, worker, seconds)
@@ -63,13 +70,14 @@ def record_segments(connection: Connection, pair: LeasedPair, outcome: Outcome) 
         len(outcome.segments),
         outcome.seconds,
     )
+    ends = _read_ends(connection, pair)
     rows = [
         {
             "run": run_id,
             "query": pair.query_id,
             "reference": pair.reference_id,
             "is_empty": is_empty,
-            **_rounded(segment),
+            **_rounded(segment, *ends),
         }
         for segment, is_empty in zip(outcome.segments, outcome.is_empty, strict=True)
     ]
@@ -94,11 +102,30 @@ def record_segments(connection: Connection, pair: LeasedPair, outcome: Outcome) 
     return int(run_id)
 
 
-def _rounded(segment: Segment) -> dict[str, Any]:
-    """The segment's columns, its ends to the millisecond."""
-    ends = ("query_start", "query_end", "reference_start", "reference_end")
+def _read_ends(connection: Connection, pair: LeasedPair) -> tuple[float, float]:
+    """When query and reference end; never, where nobody knows.
+
+    A frame stands for a whole second, so the last one of a video reaches past its end.
+    """
+    found = connection.execute(
+        text("SELECT id, duration FROM videos WHERE id IN (:query, :reference) AND duration > 0"),
+        {"query": pair.query_id, "reference": pair.reference_id},
+    )
+    durations = {row.id: float(row.duration) for row in found}
+    return (
+        durations.get(pair.query_id, math.inf),
+        durations.get(pair.reference_id, math.inf),
+    )
+
+
+def _rounded(segment: Segment, query_ends: float, reference_ends: float) -> dict[str, Any]:
+    """The segment's columns, its ends to the millisecond and within the videos."""
     row = segment.as_dict()
-    return {**row, **{end: round(float(row[end]), 3) for end in ends}}
+    limits = {
+        **dict.fromkeys(("query_start", "query_end"), query_ends),
+        **dict.fromkeys(("reference_start", "reference_end"), reference_ends),
+    }
+    return {**row, **{end: round(min(row[end], limit), 3) for end, limit in limits.items()}}
 
 
 def read_segments(connection: Connection, search_id: str) -> list[dict[str, Any]]:

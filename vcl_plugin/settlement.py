@@ -11,34 +11,59 @@ person has decided is never touched.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import Connection, text
 
 from retrieval.records import Segment, Span
 from vcl_plugin.claims import ENGINE, STANDING, decide_claim, move_claim, open_claim
-from vcl_plugin.guard import hold_segments
-from vcl_plugin.policies import Evidence, Policy, decide, most_restrictive, union_seconds
-from vcl_plugin.rights import exclude_span, list_territories, read_asset_policy
+from vcl_plugin.guard import cut_segment, hold_segments
+from vcl_plugin.policies import (
+    Evidence,
+    Policy,
+    decide,
+    list_applying,
+    lowest_score,
+    most_restrictive,
+    name_territories,
+    union_seconds,
+)
+from vcl_plugin.rights import exclude_span, read_asset_policies
+from vcl_plugin.turns import take_references
 
 
 def settle_claims(connection: Connection, query_id: str) -> list[int]:
     """Bring the claims on an upload in line with its segments; returns those that stand.
 
     It looks at all segments of the upload, so the order in which pairs finish does not matter. The
-    upload's row is locked: two workers that finish pairs of it settle one after the other.
+    upload's row is locked: two workers that finish pairs of it settle one after the other. So are
+    its claims, by a statement of their own: one that waits for a person's decision and reads on
+    would still see what was true before it.
     """
     connection.execute(
         text("SELECT 1 FROM videos WHERE id = :query FOR NO KEY UPDATE"), {"query": query_id}
     )
+    connection.execute(
+        text("SELECT 1 FROM claims WHERE query_id = :query ORDER BY id FOR UPDATE"),
+        {"query": query_id},
+    )
     hold_segments(connection, query_id)
     standing = []
-    for asset_id, evidence in gather_evidence(connection, query_id).items():
-        policy = read_asset_policy(connection, asset_id)
-        claim_id = _settle(connection, asset_id, query_id, evidence, policy)
+    matches = _read_matches(connection, query_id)
+    exclusions = _read_exclusions(connection, chain.from_iterable(matches.values()))
+    for (_, asset_id), rows in matches.items():
+        policies = read_asset_policies(connection, asset_id)
+        evidence = _evidence(rows, exclusions)
+        # What no rule would have looked at must not count towards what a rule decided.
+        floor = lowest_score(policies.values(), evidence)
+        counted = {row.id: row.held is None and row.score >= floor for row in rows}
+        claim_id = _settle(connection, asset_id, query_id, evidence, policies, counted)
         if claim_id is not None:
             standing.append(claim_id)
+    _expire_bare(connection, query_id, [asset_id for _, asset_id in matches])
+    _recount(connection, query_id)
     return standing
 
 
@@ -47,16 +72,24 @@ def release_and_exclude(
 ) -> list[int]:
     """Release a claim and let the footage it rests on prove nothing any more.
 
-    Sibling claims that rest on nothing else are released with it; returns their ids.
+    Sibling claims that rest on nothing else are released with it; returns their ids. References
+    that come to the claim while it waits were not what the person looked at, and stay.
     """
+    references = list(
+        connection.execute(
+            text("SELECT DISTINCT reference_id FROM segments WHERE claim_id = :claim"),
+            {"claim": claim_id},
+        ).scalars()
+    )
+    take_references(connection, references)
+    uploads = _lock_uploads(connection, claim_id, references)
     spans = connection.execute(
         text("""
         SELECT reference_id, lower(reference_span)::float AS low,
                upper(reference_span)::float AS high
-        FROM segments WHERE claim_id = :claim"""),
-        {"claim": claim_id},
+        FROM segments WHERE claim_id = :claim AND reference_id = ANY(:references)"""),
+        {"claim": claim_id, "references": references},
     ).all()
-    uploads = _lock_uploads(connection, claim_id, [row.reference_id for row in spans])
     decide_claim(connection, claim_id, "released", actor, reason, note)
     for row in spans:
         exclude_span(connection, row.reference_id, Span(row.low, row.high), actor, note, claim_id)
@@ -102,6 +135,7 @@ def _lock_uploads(connection: Connection, claim_id: int, references: Sequence[st
 
 def settle_again(connection: Connection, query_ids: Sequence[str]) -> list[int]:
     """Settle uploads after the rules about them changed; returns the claims that expired by it."""
+    lock_uploads(connection, query_ids)
     expired: list[int] = []
     for query_id in sorted(query_ids):
         before = _standing(connection, query_id)
@@ -111,18 +145,36 @@ def settle_again(connection: Connection, query_ids: Sequence[str]) -> list[int]:
 
 
 def find_matching_uploads(
-    connection: Connection, reference_id: str | None = None, uploader: str | None = None
+    connection: Connection,
+    reference_ids: Sequence[str] = (),
+    uploader: str | None = None,
+    asset_ids: Sequence[int] = (),
 ) -> list[str]:
-    """Uploads in which something was found, of a reference or by an uploader."""
+    """Uploads in which something was found, of a reference or an asset or by an uploader."""
     return list(
         connection.execute(
             text("""
-            SELECT DISTINCT segments.query_id FROM segments
-            JOIN videos ON videos.id = segments.query_id
-            WHERE segments.reference_id = :reference OR videos.uploader = :uploader
-            ORDER BY segments.query_id"""),
-            {"reference": reference_id, "uploader": uploader},
+            SELECT query_id FROM segments WHERE reference_id = ANY(:references)
+            UNION SELECT segments.query_id FROM segments
+            JOIN videos ON videos.id = segments.query_id WHERE videos.uploader = :uploader
+            UNION SELECT segments.query_id FROM segments
+            JOIN reference_videos ON reference_videos.video_id = segments.reference_id
+            WHERE reference_videos.asset_id = ANY(:assets)
+            ORDER BY query_id"""),
+            {
+                "references": list(reference_ids),
+                "uploader": uploader,
+                "assets": list(asset_ids),
+            },
         ).scalars()
+    )
+
+
+def lock_uploads(connection: Connection, query_ids: Sequence[str]) -> None:
+    """Lock uploads in the order in which everybody does."""
+    connection.execute(
+        text("SELECT 1 FROM videos WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE"),
+        {"ids": list(query_ids)},
     )
 
 
@@ -151,11 +203,18 @@ def rehearse_policy(
     )
     today = {(row.query_id, row.asset_id): row.status for row in claims}
     found = []
-    for key, evidence in gather_evidence(connection, asset_ids=list(wanted)).items():
-        asset = wanted[key[1]]
-        decided = decide(policy, evidence, asset.territories)
+    matches = _read_matches(connection, asset_ids=wanted.keys())
+    exclusions = _read_exclusions(connection, chain.from_iterable(matches.values()))
+    for key, rows in matches.items():
+        asset, evidence = wanted[key[1]], _evidence(rows, exclusions)
+        decided = decide(policy, evidence, name_territories(policy, asset.territories))
         if decided:
-            spans = [each.query for group in evidence.segments.values() for each in group]
+            floor = lowest_score([policy], evidence)
+            spans = [
+                Span(row.query_start, row.query_end)
+                for row in rows
+                if row.held is None and row.score >= floor
+            ]
             found.append(
                 {
                     "owner": asset.owner,
@@ -171,57 +230,102 @@ def rehearse_policy(
     return sorted(found, key=lambda row: (row["owner"], row["asset"], -row["seconds"]))
 
 
-def gather_evidence(
-    connection: Connection, query_id: str | None = None, asset_ids: Sequence[int] | None = None
-) -> dict[Any, Evidence]:
-    """By asset, everything it matches in an upload; by (upload, asset) if no upload is named.
+def _read_matches(
+    connection: Connection, query_id: str | None = None, asset_ids: Collection[int] | None = None
+) -> dict[tuple[str, int], list[Any]]:
+    """By upload and asset the segments that speak for it, held ones too; of an upload, or of
+    assets in all uploads.
 
-    An asset whose segments are all held has evidence without segments.
+    A reference that was moved takes its segments along to the other asset, but for those of a claim
+    that a person decided. One that was removed leaves them to the claim if that stands, and
+    raises none again.
     """
     rows = connection.execute(
         text("""
-        SELECT segments.query_id, reference_videos.asset_id, segments.reference_id, segments.held,
+        SELECT segments.id, segments.query_id, assets.id AS asset_id, segments.reference_id,
+               segments.held, segments.score, segments.is_reversed,
                lower(query_span)::float AS query_start, upper(query_span)::float AS query_end,
                lower(reference_span)::float AS reference_start,
-               upper(reference_span)::float AS reference_end, segments.score,
+               upper(reference_span)::float AS reference_end,
                query.title AS query, coalesce(query.duration, 0) AS query_seconds,
                coalesce(reference.duration, 0) AS reference_seconds
         FROM segments
-        JOIN reference_videos ON reference_videos.video_id = segments.reference_id
+        LEFT JOIN reference_videos ON reference_videos.video_id = segments.reference_id
+        LEFT JOIN claims ON claims.id = segments.claim_id
+        JOIN assets ON assets.removed_at IS NULL AND assets.id =
+            CASE WHEN claims.id IS NULL OR claims.asset_id = reference_videos.asset_id
+                      THEN reference_videos.asset_id
+                 WHEN reference_videos.asset_id IS NULL
+                      THEN CASE WHEN claims.status = ANY(:standing) THEN claims.asset_id END
+                 WHEN EXISTS (SELECT 1 FROM claim_events
+                              WHERE claim_id = claims.id AND actor <> :engine)
+                      THEN claims.asset_id
+                 ELSE reference_videos.asset_id END
         JOIN videos AS query ON query.id = segments.query_id
         JOIN videos AS reference ON reference.id = segments.reference_id
         WHERE (CAST(:query AS text) IS NULL OR segments.query_id = :query)
           AND (CAST(:assets AS bigint[]) IS NULL OR reference_videos.asset_id = ANY(:assets))
-        ORDER BY segments.query_id, reference_videos.asset_id, segments.id"""),
-        {"query": query_id, "assets": None if asset_ids is None else list(asset_ids)},
+        ORDER BY segments.query_id, assets.id, segments.id"""),
+        {
+            "query": query_id,
+            "assets": None if asset_ids is None else list(asset_ids),
+            "engine": ENGINE,
+            "standing": list(STANDING),
+        },
     ).all()
-    groups: dict[Any, list[Any]] = {}
+    groups: dict[tuple[str, int], list[Any]] = {}
     for row in rows:
-        key = row.asset_id if query_id is not None else (row.query_id, row.asset_id)
-        groups.setdefault(key, []).append(row)
-    return {key: _evidence(group) for key, group in groups.items()}
+        if asset_ids is None or row.asset_id in asset_ids:
+            groups.setdefault((row.query_id, row.asset_id), []).append(row)
+    return groups
 
 
-def _evidence(rows: Sequence[Any]) -> Evidence:
+def _read_exclusions(connection: Connection, rows: Iterable[Any]) -> dict[str, list[Span]]:
+    """Excluded stretches of the references that these segments show."""
+    found = connection.execute(
+        text("""
+        SELECT video_id, lower(span)::float AS low, upper(span)::float AS high
+        FROM reference_exclusions WHERE video_id = ANY(:references)"""),
+        {"references": list({row.reference_id for row in rows})},
+    )
+    exclusions: dict[str, list[Span]] = {}
+    for row in found:
+        exclusions.setdefault(row.video_id, []).append(Span(row.low, row.high))
+    return exclusions
+
+
+def _evidence(rows: Sequence[Any], exclusions: Mapping[str, Sequence[Span]]) -> Evidence:
+    """What a policy judges: segments that are not held, without what is excluded of them."""
     segments: dict[str, list[Segment]] = {}
     for row in rows:
         if row.held is None:
             query = Span(row.query_start, row.query_end)
             reference = Span(row.reference_start, row.reference_end)
-            segments.setdefault(row.reference_id, []).append(Segment(query, reference, row.score))
+            whole = Segment(query, reference, row.score, row.is_reversed)
+            left = cut_segment(whole, exclusions.get(row.reference_id, ()))
+            segments.setdefault(row.reference_id, []).extend(left)
     lengths = {row.reference_id: row.reference_seconds for row in rows}
     return Evidence(segments, rows[0].query_seconds, lengths, rows[0].query)
 
 
 def _settle(
-    connection: Connection, asset_id: int, query_id: str, evidence: Evidence, policy: Policy
+    connection: Connection,
+    asset_id: int,
+    query_id: str,
+    evidence: Evidence,
+    policies: Mapping[str, Policy],
+    counted: Mapping[int, bool],
 ) -> int | None:
-    decided = decide(policy, evidence, list_territories(connection, asset_id))
+    decided = {
+        territory: action
+        for territory, policy in policies.items()
+        for action in decide(policy, evidence, [territory]).values()
+    }
     claim = connection.execute(
         text("""
         SELECT id, status, EXISTS (SELECT 1 FROM claim_events
                                    WHERE claim_id = claims.id AND actor <> :engine) AS is_decided
-        FROM claims WHERE asset_id = :asset AND query_id = :query FOR UPDATE"""),
+        FROM claims WHERE asset_id = :asset AND query_id = :query"""),
         {"asset": asset_id, "query": query_id, "engine": ENGINE},
     ).first()
     if not decided:
@@ -232,53 +336,93 @@ def _settle(
                 connection, claim.id, claim.status, "expired", ENGINE, None, "no evidence left"
             )
         else:
-            _tie(connection, claim.id, asset_id, query_id)
+            _tie(connection, claim.id, counted)
         return int(claim.id) if claim.is_decided and claim.status in STANDING else None
     action = most_restrictive(decided.values())
     status = "potential" if action == "review" else "active"
+    territory = min(each for each in decided if decided[each] == action)
+    policy = policies[territory]
+    # With the rules, for a policy may have others by the time somebody asks.
+    rules = [
+        str(rule)
+        for rule in list_applying(policy, evidence)
+        if rule.action == action and (not rule.territories or territory in rule.territories)
+    ]
+    why = f"policy {policy.name}: {'; '.join(rules)}"
     if claim is None:
-        claim_id = open_claim(connection, asset_id, query_id, status, f"policy {policy.name}")
+        claim_id = open_claim(connection, asset_id, query_id, status, why)
     else:
         claim_id = int(claim.id)
         if not claim.is_decided and claim.status != status:
-            move_claim(
-                connection, claim_id, claim.status, status, ENGINE, None, f"policy {policy.name}"
-            )
-    _tie(connection, claim_id, asset_id, query_id)
+            move_claim(connection, claim_id, claim.status, status, ENGINE, None, why)
+    _tie(connection, claim_id, counted)
     if claim is not None and claim.is_decided:
         return claim_id if claim.status in STANDING else None
     _apply(connection, claim_id, action, decided, policy)
     return claim_id
 
 
-def _tie(connection: Connection, claim_id: int, asset_id: int, query_id: str) -> None:
-    """Tie the asset's segments to the claim, and keep their union in it for the reports.
+def _tie(connection: Connection, claim_id: int, counted: Mapping[int, bool]) -> None:
+    """Tie the segments that count to the claim.
 
-    A held segment leaves a claim that stands. A closed claim keeps what it rested on: whoever
-    asks later why it was released must see it.
+    One that is held or too weak leaves a claim that stands. A closed claim keeps what it rested
+    on: whoever asks later why it was released must see it.
     """
     connection.execute(
         text("""
-        UPDATE segments SET claim_id = CASE WHEN segments.held IS NULL THEN :claim END
-        FROM reference_videos
-        WHERE reference_videos.video_id = segments.reference_id
-          AND reference_videos.asset_id = :asset AND segments.query_id = :query
-          AND segments.claim_id IS DISTINCT FROM
-              CASE WHEN segments.held IS NULL THEN CAST(:claim AS bigint) END
-          AND (segments.held IS NULL
-               OR (SELECT status FROM claims WHERE id = :claim) = ANY(:standing))"""),
-        {"claim": claim_id, "asset": asset_id, "query": query_id, "standing": list(STANDING)},
+        UPDATE segments SET claim_id = :claim
+        WHERE id = ANY(:segments) AND claim_id IS DISTINCT FROM :claim"""),
+        {"claim": claim_id, "segments": [each for each in counted if counted[each]]},
     )
     connection.execute(
         text("""
-        UPDATE claims SET query_spans = coalesce(found.spans, '{}'), segments = found.segments,
-               score = coalesce(found.score, 0), seconds = covered_seconds(found.spans),
+        UPDATE segments SET claim_id = NULL
+        WHERE id = ANY(:segments) AND claim_id IS NOT NULL
+          AND (SELECT status FROM claims WHERE id = :claim) = ANY(:standing)"""),
+        {
+            "claim": claim_id,
+            "segments": [each for each in counted if not counted[each]],
+            "standing": list(STANDING),
+        },
+    )
+
+
+def _expire_bare(connection: Connection, query_id: str, asset_ids: Sequence[int]) -> None:
+    """Expire the claims whose segments all went to another asset, unless a person decided them."""
+    bare = connection.execute(
+        text("""
+        SELECT claims.id, claims.status FROM claims JOIN assets ON assets.id = claims.asset_id
+        WHERE claims.query_id = :query AND claims.status = ANY(:standing)
+          AND assets.removed_at IS NULL AND NOT claims.asset_id = ANY(:assets)
+          AND NOT EXISTS (SELECT 1 FROM claim_events
+                          WHERE claim_id = claims.id AND actor <> :engine)"""),
+        {
+            "query": query_id,
+            "standing": list(STANDING),
+            "assets": list(asset_ids),
+            "engine": ENGINE,
+        },
+    ).all()
+    for claim in bare:
+        move_claim(connection, claim.id, claim.status, "expired", ENGINE, None, "no evidence left")
+
+
+def _recount(connection: Connection, query_id: str) -> None:
+    """Keep in each claim of an upload the union of its segments, for the reports."""
+    connection.execute(
+        text("""
+        UPDATE claims SET query_spans = found.spans, segments = found.segments,
+               score = found.score, seconds = covered_seconds(found.spans),
                last_found_at = coalesce(found.last_found_at, claims.last_found_at)
-        FROM (SELECT range_agg(query_span) AS spans, count(*) AS segments, max(score) AS score,
-                     max(created_at) AS last_found_at
-              FROM segments WHERE claim_id = :claim) AS found
-        WHERE claims.id = :claim"""),
-        {"claim": claim_id},
+        FROM (SELECT claims.id, coalesce(range_agg(query_span), '{}') AS spans,
+                     count(segments.id) AS segments, coalesce(max(segments.score), 0) AS score,
+                     max(segments.created_at) AS last_found_at
+              FROM claims LEFT JOIN segments ON segments.claim_id = claims.id
+              WHERE claims.query_id = :query GROUP BY claims.id) AS found
+        WHERE claims.id = found.id
+          AND (claims.query_spans, claims.segments, claims.score)
+              IS DISTINCT FROM (found.spans, found.segments, found.score)"""),
+        {"query": query_id},
     )
 
 

@@ -87,7 +87,14 @@ class LocalizeWorker:
             searches.open_pairs(connection, search_id, pairs, method)
 
     def localize(self, query_id: str, reference_ids: Sequence[str]) -> int:
-        """Localize those of the pairs that wait; returns how many were done."""
+        """Localize those of the pairs that wait; returns how many were done.
+
+        Without references the query's claims are settled: it was compared before, but the same file
+        may have come from another uploader.
+        """
+        if not reference_ids:
+            with transaction(self.database) as connection:
+                settle_claims(connection, query_id)
         return sum(
             self._localize_batch(batch)
             for group in self.engine.group_references(reference_ids)

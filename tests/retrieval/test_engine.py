@@ -228,6 +228,22 @@ def test_a_planned_search_sends_its_candidates_in_batches(db: Engine, tmp_path: 
     assert engine.plan(search) == [], "a search is planned once"
 
 
+def test_a_search_of_what_was_compared_before_asks_to_judge_it_anew(
+    db: Engine, tmp_path: Path, film: Path
+):
+    engine = make_engine(db, tmp_path / "home", min_candidate_score=-1.0)
+    plant_reference(engine, "r", unit_rows(20))
+    query = engine.register(film)
+    assert len(engine.plan(ask(engine, query))) == 1
+    with transaction(engine.database) as connection:
+        connection.execute(text("UPDATE pairs SET status = 'done'"))
+    search = ask(engine, query)
+    [message] = engine.plan(search)
+    assert message.task == LOCALIZE
+    assert message.arguments == {"query_id": query, "reference_ids": []}
+    assert read(engine, search)["status"] == "done"
+
+
 def test_batches_are_bounded_in_frames_and_lose_no_reference(db: Engine, tmp_path: Path):
     engine = make_engine(db, tmp_path / "home", batch_frames=50)
     for name, frames in (("a", 30), ("b", 30), ("huge", 400), ("c", 10), ("d", 10)):
@@ -365,7 +381,8 @@ def test_an_index_of_another_database_is_made_anew(engine: RetrievalEngine, db: 
         plant_reference(engine, name, unit_rows(9))
     engine.build_index()
     with transaction(db) as connection:
-        connection.execute(text("TRUNCATE videos, index_changes RESTART IDENTITY CASCADE"))
+        connection.execute(text("DELETE FROM videos"))
+        connection.execute(text("TRUNCATE index_changes RESTART IDENTITY"))
     later = make_engine(db, engine.settings.home)
     assert len(later.refresh_index()) == 0
     for name in ("x", "y", "z"):

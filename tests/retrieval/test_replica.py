@@ -186,7 +186,8 @@ def test_after_a_move_to_another_database_the_old_snapshot_counts_for_nothing(si
         plant(site, name)
     assert site.snapshot_if_due()
     with transaction(site.database) as connection:
-        connection.execute(text("TRUNCATE videos, index_changes RESTART IDENTITY CASCADE"))
+        connection.execute(text("DELETE FROM videos"))
+        connection.execute(text("TRUNCATE index_changes RESTART IDENTITY"))
     other = again(site)
     assert not other.snapshot_if_due()
     for name in ("x", "y", "z"):

@@ -42,6 +42,25 @@ def test_an_asset_is_found_by_number_or_title_and_two_of_one_title_by_number(db:
             assets.find_asset(connection, "Harbor")
 
 
+def test_a_number_is_a_number_though_another_asset_is_titled_so(db: Engine):
+    with transaction(db) as connection:
+        first = assets.add_asset(connection, "Northlight", "Harbour")
+        titled = assets.add_asset(connection, "Northlight", str(first))
+        assert assets.find_asset(connection, str(first)) == first
+        assert assets.find_asset(connection, str(titled)) == titled
+        assert assets.find_titled(connection, str(first)) == ("Harbour", "Northlight")
+
+
+def test_no_video_stands_for_an_asset_that_was_removed(db: Engine):
+    with transaction(db) as connection:
+        catalogue.register_foreign(connection, "film", None, 60.0)
+        gone = assets.add_asset(connection, "Northlight", "Harbour")
+        assets.remove_asset(connection, gone)
+        with pytest.raises(Refused, match=r"asset 1 'Harbour' was removed on .* `vcl asset add`"):
+            assets.add_reference(connection, "film", gone)
+        assert assets.list_references(connection) == []
+
+
 def test_a_video_stands_for_one_asset_until_it_is_removed(db: Engine):
     with transaction(db) as connection:
         catalogue.register_foreign(connection, "film", None, 60.0)

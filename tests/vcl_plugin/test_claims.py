@@ -86,7 +86,8 @@ def test_a_decision_and_its_event_are_written_together_or_not_at_all(db: Engine)
 
 
 @pytest.mark.parametrize(
-    "statement", ["UPDATE claim_events SET actor = 'x'", "DELETE FROM claim_events"]
+    "statement",
+    ["UPDATE claim_events SET actor = 'x'", "DELETE FROM claim_events", "TRUNCATE claim_events"],
 )
 def test_history_cannot_be_changed(db: Engine, statement: str):
     with transaction(db) as connection:

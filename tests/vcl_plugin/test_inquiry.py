@@ -20,7 +20,7 @@ from tests.retrieval.test_engine import make_engine
 from tests.retrieval.test_store import unit_rows
 from tests.vcl_plugin import world
 from tests.vcl_plugin.cli.conftest import Said, vcl  # noqa: F401
-from vcl_plugin import claims, inquiry, settlement
+from vcl_plugin import assets, claims, inquiry, settlement
 from vcl_plugin.cli import why as why_command
 from vcl_plugin.inquiry import Answer, explain_pair
 
@@ -181,6 +181,7 @@ def test_a_match_that_no_rule_covers_is_held_by_policy(engine: RetrievalEngine):
     answer = ask(engine)
     assert answer.code == "held_by_policy"
     assert "1 segments of 2.0 s" in answer.sentence
+    assert "`vcl policy list`" in answer.sentence
 
 
 def test_a_match_of_a_reference_without_an_asset_claims_nothing(engine: RetrievalEngine):
@@ -195,6 +196,14 @@ def test_a_claim_that_stands_is_named(engine: RetrievalEngine):
     answer = ask(engine)
     assert (answer.code, answer.facts["claim_status"]) == ("claimed", "potential")
     assert f"claim {answer.facts['claim_id']} on 'film1 the film' stands" in answer.sentence
+
+
+def test_a_claim_that_stands_is_named_though_its_reference_was_removed(engine: RetrievalEngine):
+    compared(engine, world.segment(3, 20))
+    with transaction(engine.database) as connection:
+        assets.remove_reference(connection, "film1")
+    answer = ask(engine)
+    assert (answer.code, answer.facts["claim_status"]) == ("claimed", "potential")
 
 
 def test_a_claim_that_was_released_is_told_as_closed(engine: RetrievalEngine):

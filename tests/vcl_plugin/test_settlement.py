@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from sqlalchemy import Connection, text
@@ -40,6 +42,21 @@ def _held(connection: Connection, query: str) -> dict[str, str | None]:
     return {row.reference_id: row.held for row in rows}
 
 
+def _territories(connection: Connection) -> list[tuple[str, str]]:
+    rows = connection.execute(
+        text("SELECT territory, action FROM claim_territories ORDER BY territory")
+    )
+    return [(row.territory, row.action) for row in rows]
+
+
+def _wait_for_a_lock(connection: Connection) -> None:
+    """Until another session waits for a lock. `pg_stat_activity` would stay as first read."""
+    deadline = time.monotonic() + 120
+    while not connection.execute(text("SELECT count(*) FROM pg_locks WHERE NOT granted")).scalar():
+        assert time.monotonic() < deadline, "nobody waits"
+        time.sleep(0.02)
+
+
 def test_a_match_raises_one_claim_that_waits_for_review(database: str) -> None:
     with transaction(connect(database)) as connection:
         add_reference(connection, "film", "Ana")
@@ -70,6 +87,46 @@ def test_short_or_weak_matches_are_kept_but_claim_nothing(database: str) -> None
         assert connection.execute(text("SELECT count(*) FROM segments")).scalar() == 2
 
 
+def test_seconds_below_the_score_of_the_rule_that_applies_do_not_count(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_upload(connection, "upload")
+        weak = segment(10, 90, at=10, score=0.05)
+        record(connection, "upload", "film", segment(0, 5), weak)
+        settle_claims(connection, "upload")
+        assert _claims(connection) == {("Ana", "upload", "potential", 5.0)}
+        [row] = rehearse_policy(connection, rights.read_policy(connection, "default"))
+        assert row["seconds"] == 5.0
+        rights.add_policy(connection, Policy("default", (Rule("review", 10),)))
+        settle_claims(connection, "upload")
+        assert _claims(connection) == {("Ana", "upload", "potential", 85.0)}
+
+
+def test_the_excluded_part_of_a_segment_does_not_help_to_reach_a_rule(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        rights.add_policy(connection, Policy("default", (Rule("block", min_seconds=15),)))
+        rights.exclude_span(connection, "film", Span(0, 12), "ana")
+        for name, end in (("short", 26), ("long", 28)):
+            add_upload(connection, name)
+            record(connection, name, "film", segment(0, end))
+            settle_claims(connection, name)
+        assert {query for _, query, _, _ in _claims(connection)} == {"long"}
+
+
+def test_no_segment_reaches_past_the_end_of_its_videos(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_upload(connection, "upload")
+        connection.execute(text("UPDATE videos SET duration = 10.4 WHERE id = 'upload'"))
+        record(connection, "upload", "film", segment(0, 11, at=95))
+        settle_claims(connection, "upload")
+        row = connection.execute(text("SELECT * FROM infringing_segments")).one()
+        assert (float(row.query_end), row.reference_end) == (10.4, 100)
+        share = connection.execute(text("SELECT infringing_share FROM claims_open")).scalar()
+        assert share == 1
+
+
 def test_a_policy_that_blocks_makes_the_claim_active_where_the_owner_has_rights(
     database: str,
 ) -> None:
@@ -83,10 +140,85 @@ def test_a_policy_that_blocks_makes_the_claim_active_where_the_owner_has_rights(
         record(connection, "upload", "film", segment(0, 10))
         settle_claims(connection, "upload")
         assert _claims(connection) == {("Ana", "upload", "active", 10.0)}
-        by_territory = connection.execute(
-            text("SELECT territory, action FROM claim_territories ORDER BY territory")
-        ).all()
-        assert [tuple(row) for row in by_territory] == [("DE", "block"), ("WW", "track")]
+        assert _territories(connection) == [("DE", "block"), ("WW", "track")]
+
+
+def test_a_rule_for_a_territory_applies_to_an_asset_that_is_owned_worldwide(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        german = Policy("german", (Rule("block", 5, territories=frozenset({"DE"})),))
+        rights.add_policy(connection, german)
+        rights.assign_policy(connection, "german", owner="Ana")
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 10))
+        settle_claims(connection, "upload")
+        assert _claims(connection) == {("Ana", "upload", "active", 10.0)}
+        assert _territories(connection) == [("DE", "block")]
+        [row] = rehearse_policy(connection, german)
+        assert (row["action"], row["territories"]) == ("block", ["DE"])
+
+
+def test_whoever_holds_most_of_an_asset_in_a_territory_decides_there(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        rights.set_ownership(connection, 1, "Bo", 60, "DE")
+        rights.set_ownership(connection, 1, "Cy", 40, "DE")
+        for owner, action in (("Ana", "track"), ("Bo", "block"), ("Cy", "monetize")):
+            rights.add_policy(connection, Policy(f"policy of {owner}", (Rule(action),)))
+            rights.assign_policy(connection, f"policy of {owner}", owner=owner)
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 10))
+        settle_claims(connection, "upload")
+        assert _territories(connection) == [("DE", "block"), ("WW", "track")]
+        assert read_claim(connection, 1)["events"][0]["note"] == "policy policy of Bo: block"
+
+
+def test_the_history_keeps_the_rules_that_applied_whatever_the_policy_says_later(
+    database: str,
+) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        rules = (Rule("block", 5, territories=frozenset({"DE"})), Rule("block", 90), Rule("track"))
+        rights.add_policy(connection, Policy("default", rules))
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 10))
+        settle_claims(connection, "upload")
+        decide_claim(connection, 1, "disputed", "ana")
+        rights.add_policy(connection, Policy("default", (Rule("block", min_seconds=300),)))
+        settle_claims(connection, "upload")
+        first, *_ = read_claim(connection, 1)["events"]
+        assert first["note"] == "policy default: block seconds=5 in=DE"
+
+
+def test_an_asset_changes_hands_when_a_share_of_nothing_gives_the_old_one_up(
+    database: str,
+) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        rights.add_policy(connection, Policy("strict", (Rule("block"),)))
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 10))
+        rights.set_ownership(connection, 1, "Ana", 0)
+        settle_claims(connection, "upload")
+        assert _territories(connection) == [("WW", "review")]
+        rights.set_ownership(connection, 1, "Bo", 100)
+        rights.assign_policy(connection, "strict", owner="Bo")
+        settle_claims(connection, "upload")
+        assert _territories(connection) == [("WW", "block")]
+
+
+def test_any_holder_of_a_share_may_allow_its_use(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        rights.set_ownership(connection, 1, "Bo", 10, "DE")
+        for name in ("one", "two"):
+            add_upload(connection, name, f"friend {name}")
+            record(connection, name, "film", segment(0, 10))
+        rights.allow_use(connection, "Bo", "bo", uploader="friend one", asset_id=1)
+        rights.allow_use(connection, "Bo", "bo", uploader="friend two")
+        for name in ("one", "two"):
+            assert settle_claims(connection, name) == []
+            assert _held(connection, name) == {"film": "allowed"}
 
 
 def test_an_assets_own_policy_goes_before_its_owners(database: str) -> None:
@@ -106,13 +238,17 @@ def test_an_upload_that_is_itself_a_reference_is_a_conflict_and_no_claim(databas
     with transaction(connect(database)) as connection:
         add_reference(connection, "film", "Ana")
         add_reference(connection, "remake", "Bo")
-        record(connection, "remake", "film", segment(0, 30))
+        record(connection, "remake", "film", segment(0, 30, at=40))
         settle_claims(connection, "remake")
         assert _claims(connection) == set()
-        conflict = connection.execute(
-            text("SELECT owner, other_owner, reference_end FROM reference_conflicts")
-        ).one()
-        assert tuple(conflict) == ("Bo", "Ana", 30)
+        conflicts = text("""
+            SELECT owner, other_owner, reference_start::int, other_start::int
+            FROM reference_conflicts ORDER BY owner""")
+        both_sides = [("Ana", "Bo", 40, 0), ("Bo", "Ana", 0, 40)]
+        assert [tuple(row) for row in connection.execute(conflicts)] == both_sides
+        record(connection, "film", "remake", segment(40, 70))
+        settle_claims(connection, "film")
+        assert [tuple(row) for row in connection.execute(conflicts)] == both_sides
 
 
 def test_footage_that_three_owners_hold_claims_for_none_of_them(database: str) -> None:
@@ -125,6 +261,32 @@ def test_footage_that_three_owners_hold_claims_for_none_of_them(database: str) -
             settle_claims(connection, "upload")
         assert _held(connection, "upload") == dict.fromkeys("abc", "shared_footage")
         assert {status for _, _, status, _ in _claims(connection)} <= {"expired"}
+
+
+def test_weak_matches_of_others_do_not_make_footage_shared(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        for name, owner in (("a", "Ana"), ("b", "Bo"), ("c", "Cy")):
+            add_reference(connection, name, owner)
+        add_upload(connection, "upload")
+        record(connection, "upload", "a", segment(0, 60))
+        for name in "bc":
+            record(connection, "upload", name, segment(0, 60, score=0.05))
+        settle_claims(connection, "upload")
+        assert _held(connection, "upload")["a"] is None
+        assert _claims(connection) == {("Ana", "upload", "potential", 60.0)}
+
+
+def test_footage_found_in_pieces_is_shared_all_the_same(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        for name, owner in (("a", "Ana"), ("b", "Bo"), ("c", "Cy")):
+            add_reference(connection, name, owner)
+        add_upload(connection, "upload")
+        record(connection, "upload", "a", segment(0, 60))
+        for name in "bc":
+            record(connection, "upload", name, segment(0, 30), segment(30, 60, at=30))
+        settle_claims(connection, "upload")
+        assert _held(connection, "upload") == dict.fromkeys("abc", "shared_footage")
+        assert _claims(connection) == set()
 
 
 def test_frames_without_information_claim_nothing_and_say_why(database: str) -> None:
@@ -252,14 +414,148 @@ def test_a_release_waits_for_whoever_settles_the_upload_and_holds_nothing_they_n
         with transaction(connect(database)) as settler:
             settler.execute(text("SELECT 1 FROM videos WHERE id = 'upload' FOR NO KEY UPDATE"))
             released = thread.submit(release)
-            blocked = text("""
-                SELECT count(*) FROM pg_stat_activity
-                WHERE wait_event_type = 'Lock' AND datname = current_database()""")
-            deadline = time.monotonic() + 120
-            while not settler.execute(blocked).scalar() and time.monotonic() < deadline:
-                time.sleep(0.02)
+            _wait_for_a_lock(settler)
             settler.execute(text("SELECT 1 FROM claims WHERE id = 1 FOR UPDATE NOWAIT"))
         assert released.result(timeout=120) == []
+
+
+def test_a_decision_made_while_a_worker_waits_for_the_claim_is_left_alone(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_reference(connection, "show", "Bo")
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 10))
+        settle_claims(connection, "upload")
+
+    def settle() -> None:
+        with transaction(connect(database)) as connection:
+            record(connection, "upload", "show", segment(60, 70))
+            settle_claims(connection, "upload")
+
+    with ThreadPoolExecutor(1) as thread:
+        with transaction(connect(database)) as person:
+            decide_claim(person, 1, "released", "ana", "misidentified")
+            settled = thread.submit(settle)
+            _wait_for_a_lock(person)
+        settled.result(timeout=120)
+    with transaction(connect(database)) as connection:
+        claim = read_claim(connection, 1)
+        assert [event["actor"] for event in claim["events"]] == ["engine", "ana"]
+        assert claim["status"] == "released"
+
+
+@pytest.mark.parametrize("rule", ["exclusion", "allowance", "policy", "owner", "asset"])
+def test_a_match_recorded_while_a_rule_is_made_follows_the_rule(database: str, rule: str) -> None:
+    """In whichever order they come: the worker waits here, and reads the rule then."""
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_upload(connection, "upload", "fan club")
+        rights.add_policy(connection, Policy("lenient", (Rule("track", 1000),)))
+        rights.set_ownership(connection, 1, "Bo", 50, "DE")
+
+    def make_rule(connection: Connection) -> None:
+        if rule == "exclusion":
+            rights.exclude_span(connection, "film", Span(0, 50), "ana")
+        elif rule == "allowance":
+            rights.allow_use(connection, "Bo", "bo", uploader="fan club")
+        elif rule == "policy":
+            rights.add_policy(connection, Policy("default", (Rule("track", 1000),)))
+        elif rule == "owner":
+            rights.assign_policy(connection, "lenient", owner="Ana")
+            rights.assign_policy(connection, "lenient", owner="Bo")
+        else:
+            rights.assign_policy(connection, "lenient", asset_id=1)
+
+    def finish() -> list[int]:
+        with transaction(connect(database)) as connection:
+            record(connection, "upload", "film", segment(0, 10))
+            return settle_claims(connection, "upload")
+
+    with ThreadPoolExecutor(1) as thread:
+        with transaction(connect(database)) as person:
+            make_rule(person)
+            assert settle_again(person, find_matching_uploads(person, ["film"])) == []
+            finished = thread.submit(finish)
+            _wait_for_a_lock(person)
+        assert finished.result(timeout=120) == []
+
+
+def test_a_rule_made_while_a_match_is_recorded_waits_for_it_and_finds_it(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_upload(connection, "upload")
+
+    def exclude() -> list[int]:
+        with transaction(connect(database)) as connection:
+            rights.exclude_span(connection, "film", Span(0, 50), "ana")
+            uploads = find_matching_uploads(connection, ["film"])
+            return settle_again(connection, uploads)
+
+    with ThreadPoolExecutor(1) as thread:
+        with transaction(connect(database)) as worker:
+            record(worker, "upload", "film", segment(0, 10))
+            excluded = thread.submit(exclude)
+            _wait_for_a_lock(worker)
+            assert settle_claims(worker, "upload") == [1]
+        assert excluded.result(timeout=120) == [1]
+
+
+def test_workers_and_people_who_change_every_rule_at_once_never_wait_in_a_circle(
+    database: str,
+) -> None:
+    """PostgreSQL ends a circle by refusing one of those who wait in it."""
+    films, uploads = ("a", "b", "c"), ("one", "two", "three", "four")
+    with transaction(connect(database)) as connection:
+        for name in films:
+            add_reference(connection, name, f"owner {name}", f"film {name}")
+        for upload in uploads:
+            add_upload(connection, upload, f"uploader {upload}")
+            record(connection, upload, "a", segment(0, 30))
+            settle_claims(connection, upload)
+
+    def settle_of(connection: Connection, *references: str) -> None:
+        settle_again(connection, find_matching_uploads(connection, references))
+
+    def work(connection: Connection, turn: int) -> None:
+        upload, film = uploads[turn % 4], films[1 + turn // 4 % 2]
+        record(connection, upload, film, segment(40, 60, at=turn % 4))
+        settle_claims(connection, upload)
+
+    def change(connection: Connection, turn: int) -> None:
+        film, number = films[turn % 3], 1 + turn % 3
+        match turn % 7:
+            case 0:
+                rights.exclude_span(connection, film, Span(turn, turn + 3), "ana")
+                settle_of(connection, film)
+            case 1:
+                rights.allow_use(connection, f"owner {film}", "ana", uploader="uploader one")
+                settle_of(connection, film)
+            case 2:
+                rights.set_ownership(connection, number, "Bo", turn, "DE")
+                settle_of(connection, film)
+            case 3:
+                rights.add_policy(connection, Policy("default", (Rule("block", turn % 5),)))
+                settle_of(connection, *films)
+            case 4:
+                rights.assign_policy(connection, "default", owner=f"owner {film}")
+                settle_of(connection, film)
+            case 5:
+                assets.remove_reference(connection, film)
+            case 6:
+                claim = min(row["id"] for row in list_claims(connection, status="active"))
+                release_and_exclude(connection, claim, "ana", None, None)
+
+    def run(task: Callable[[Connection, int], None], turns: Iterable[int]) -> None:
+        for turn in turns:
+            # No claim is left to release, or no reference to remove: that is no circle.
+            with suppress(Refused, NotFound, ValueError), transaction(connect(database)) as one:
+                task(one, turn)
+
+    with ThreadPoolExecutor(6) as threads:
+        at_once = [threads.submit(run, work, range(start, 8, 2)) for start in range(2)]
+        at_once += [threads.submit(run, change, range(start, 28, 4)) for start in range(4)]
+    for done in at_once:
+        done.result()
 
 
 def test_an_expired_claim_shows_what_it_rested_on_and_comes_back_with_its_evidence(
@@ -271,7 +567,7 @@ def test_an_expired_claim_shows_what_it_rested_on_and_comes_back_with_its_eviden
         record(connection, "upload", "film", segment(0, 10))
         settle_claims(connection, "upload")
         rights.exclude_span(connection, "film", Span(0, 12), "ana")
-        uploads = find_matching_uploads(connection, reference_id="film")
+        uploads = find_matching_uploads(connection, ["film"])
         assert (uploads, settle_again(connection, uploads)) == (["upload"], [1])
         assert _claims(connection) == {("Ana", "upload", "expired", 10.0)}
         connection.execute(text("DELETE FROM reference_exclusions"))
@@ -279,7 +575,7 @@ def test_an_expired_claim_shows_what_it_rested_on_and_comes_back_with_its_eviden
         assert _claims(connection) == {("Ana", "upload", "potential", 10.0)}
 
 
-def test_an_upload_that_becomes_a_reference_is_no_longer_claimed(database: str) -> None:
+def test_an_upload_is_not_claimed_while_it_is_a_reference(database: str) -> None:
     with transaction(connect(database)) as connection:
         add_reference(connection, "film", "Ana")
         add_upload(connection, "remake")
@@ -288,9 +584,92 @@ def test_an_upload_that_becomes_a_reference_is_no_longer_claimed(database: str) 
         assert _claims(connection) == {("Ana", "remake", "potential", 30.0)}
         assets.add_reference(connection, "remake", assets.add_asset(connection, "Bo", "Remake"))
         assert _claims(connection) == {("Ana", "remake", "expired", 30.0)}
-        assert [row["other_owner"] for row in assets.list_conflicts(connection, ["film"])] == [
-            "Ana"
-        ]
+        assert [row["other_owner"] for row in assets.list_conflicts(connection, ["film"])] == ["Bo"]
+        assets.remove_reference(connection, "remake")
+        assert _claims(connection) == {("Ana", "remake", "potential", 30.0)}
+
+
+def _move(connection: Connection, reference: str, owner: str, asset: str) -> None:
+    assets.remove_reference(connection, reference)
+    assets.add_reference(connection, reference, assets.add_asset(connection, owner, asset))
+
+
+def test_a_reference_that_moves_takes_nothing_from_a_claim_that_a_person_decided(
+    database: str,
+) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 50))
+        settle_claims(connection, "upload")
+        decide_claim(connection, 1, "active", "ana")
+        _move(connection, "film", "Bo", "Film of Bo")
+        assert _claims(connection) == {("Ana", "upload", "active", 50.0)}
+        assert len(read_claim(connection, 1)["segments"]) == 1
+
+
+def test_a_reference_that_moves_takes_its_seconds_from_a_claim_that_nobody_decided(
+    database: str,
+) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana", "Film")
+        add_reference(connection, "sequel", "Ana", "Film")
+        for name in ("one", "two"):
+            add_upload(connection, name)
+            record(connection, name, "film", segment(0, 50))
+        record(connection, "two", "sequel", segment(60, 80))
+        for name in ("one", "two"):
+            settle_claims(connection, name)
+        _move(connection, "film", "Bo", "Film of Bo")
+        assert _claims(connection) == {
+            ("Ana", "one", "expired", 0.0),
+            ("Bo", "one", "potential", 50.0),
+            ("Ana", "two", "potential", 20.0),
+            ("Bo", "two", "potential", 50.0),
+        }
+
+
+def test_a_claim_keeps_what_was_found_of_a_reference_that_is_removed(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana", "Film")
+        add_reference(connection, "sequel", "Ana", "Film")
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 50))
+        record(connection, "upload", "sequel", segment(60, 61))
+        settle_claims(connection, "upload")
+        assets.remove_reference(connection, "film")
+        settle_claims(connection, "upload")
+        assert _claims(connection) == {("Ana", "upload", "potential", 51.0)}
+
+
+def test_what_is_allowed_stays_so_whenever_the_reference_is_removed(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        for name in ("before", "after"):
+            add_upload(connection, name)
+            record(connection, name, "film", segment(0, 50))
+            settle_claims(connection, name)
+        rights.allow_use(connection, "Ana", "ana", query_id="before")
+        assert settle_again(connection, ["before"]) == [1]
+        assets.remove_reference(connection, "film")
+        rights.allow_use(connection, "Ana", "ana", query_id="after")
+        assert settle_again(connection, ["before", "after"]) == [2]
+        assert {status for _, _, status, _ in _claims(connection)} == {"expired"}
+
+
+def test_footage_is_no_longer_shared_when_a_reference_of_it_is_removed(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_upload(connection, "upload")
+        for name, owner in (("a", "Ana"), ("b", "Bo"), ("c", "Cy")):
+            add_reference(connection, name, owner)
+            record(connection, "upload", name, segment(0, 10))
+        assert settle_claims(connection, "upload") == []
+        assets.remove_reference(connection, "c")
+        standing = {claim for claim in _claims(connection) if claim[2] != "expired"}
+        assert standing == {
+            ("Ana", "upload", "potential", 10.0),
+            ("Bo", "upload", "potential", 10.0),
+        }
 
 
 def test_a_claim_on_a_removed_asset_can_only_be_released(database: str) -> None:
@@ -348,7 +727,7 @@ def test_a_dry_run_shows_what_would_be_claimed_beside_what_is_and_writes_nothing
         ]
         assert facts == [
             ("Ana", "block", ["DE", "WW"], 12.0, "potential"),
-            ("Bo", "track", ["WW"], 2.0, None),
+            ("Bo", "track", ["DE", "WW"], 2.0, None),
         ]
         assert rehearse_policy(connection, policy, owner="Bo") == rows[1:]
         assert rehearse_policy(connection, policy, asset_id=1) == rows[:1]

@@ -17,7 +17,8 @@ from retrieval.records import Segment, Span
 from retrieval.settings import Settings
 from tests.retrieval.planted_rows import pass_time, read_pairs
 from tests.retrieval.test_store import unit_rows
-from vcl_plugin import assets
+from vcl_plugin import assets, rights
+from vcl_plugin.claims import list_claims
 from vcl_plugin.segments import read_segments
 from vcl_plugin.worker import LocalizeWorker
 
@@ -236,3 +237,20 @@ def test_a_strong_match_raises_the_claim_in_the_same_transaction(worker: Localiz
         events = connection.execute(text("SELECT to_status FROM claim_events")).scalars().all()
     assert segment["claim_id"] is not None
     assert len(events) == 1
+
+
+def test_a_query_without_references_is_settled_by_who_uploads_it_now(worker: LocalizeWorker):
+    register(worker, "q", 20)
+    register(worker, "a", 30)
+    with transaction(worker.database) as connection:
+        assets.add_reference(connection, "a", assets.add_asset(connection, "Northlight", "Harbour"))
+        rights.allow_use(connection, "Northlight", "nora", uploader="partner")
+        catalogue.set_uploader(connection, "q", "partner")
+    worker.open("s", "q", ["a"], None)
+    worker.localize("q", ["a"])
+    with transaction(worker.database) as connection:
+        assert list_claims(connection) == []
+        catalogue.set_uploader(connection, "q", "pirate")
+    worker.localize("q", [])
+    with transaction(worker.database) as connection:
+        assert [claim["status"] for claim in list_claims(connection)] == ["potential"]

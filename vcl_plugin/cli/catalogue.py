@@ -5,6 +5,7 @@ In: titles, owners, video files. Out: rows, and ingest work for the workers.
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +20,7 @@ from retrieval.records import Span
 from retrieval.tasks import send
 from vcl_plugin import assets, rights
 from vcl_plugin.claims import list_standing
-from vcl_plugin.cli.output import print_json, print_outcome, print_rows, progress
+from vcl_plugin.cli.output import print_json, print_outcome, print_rows, progress, say_expired
 from vcl_plugin.cli.services import AsJson
 from vcl_plugin.cli.session import WorkerHint, current_user, open_engine
 from vcl_plugin.settlement import find_matching_uploads, settle_again
@@ -60,7 +61,9 @@ def list_assets(as_json: AsJson = False) -> None:
 def share_asset(
     asset: Annotated[str, typer.Argument(help="Number or title of the asset.")],
     owner: Annotated[str, typer.Option("--owner", "-o", help="Who owns the share.")],
-    percent: Annotated[float, typer.Option("--percent", help="How much, in per cent.")],
+    percent: Annotated[
+        float, typer.Option("--percent", help="How much, in per cent; 0 gives it up.")
+    ],
     territory: Annotated[
         str, typer.Option("--territory", "-t", help="ISO 3166 code, or WW for everywhere else.")
     ] = rights.WORLD,
@@ -71,9 +74,14 @@ def share_asset(
     with transaction(engine.database) as connection:
         asset_id = assets.find_asset(connection, asset)
         rights.set_ownership(connection, asset_id, owner, percent, territory)
+        uploads = find_matching_uploads(connection, asset_ids=[asset_id])
+        expired = settle_again(connection, uploads)
     print_outcome(
-        f"{owner} owns {percent:g} % of asset {asset_id} in {territory}",
-        {"asset": asset_id, "owner": owner, "territory": territory, "percent": percent},
+        f"{owner} owns {percent:g} % of asset {asset_id} in {territory}{say_expired(expired)}",
+        {
+            **{"asset": asset_id, "owner": owner, "territory": territory, "percent": percent},
+            "expired_claims": expired,
+        },
         as_json,
     )
 
@@ -91,7 +99,7 @@ def remove_asset(
         standing = list_standing(connection, asset_id)
     count = len(references)
     videos = f" with its {count} reference{'' if count == 1 else 's'}" if count else ""
-    left = f"; claims that still stand: {_numbers(standing)}" if standing else ""
+    left = f"; claims that still stand: {', '.join(map(str, standing))}" if standing else ""
     print_outcome(
         f"asset {asset_id} is removed{videos}{left}",
         {"asset": asset_id, "references": references, "standing_claims": standing},
@@ -117,7 +125,7 @@ def allow(
         expired = settle_again(connection, uploads)
     what = "everything of theirs" if asset_id is None else f"asset {asset_id}"
     print_outcome(
-        f"{owner} lets {uploader or upload} use {what}{_expired(expired)}",
+        f"{owner} lets {uploader or upload} use {what}{say_expired(expired)}",
         {
             **{"owner": owner, "uploader": uploader, "upload": upload, "asset": asset_id},
             "expired_claims": expired,
@@ -135,14 +143,16 @@ def exclude(
     as_json: AsJson = False,
 ) -> None:
     """Let a stretch of a reference claim nothing; undecided claims on nothing else expire."""
-    if not 0 <= start < end:
-        raise Refused(f"the stretch from {start:g} to {end:g} seconds is empty or before the start")
+    if not 0 <= start < end < math.inf:
+        raise Refused(
+            f"the stretch from {start:g} to {end:g} seconds is empty, endless or before the start"
+        )
     engine = open_engine()
     with transaction(engine.database) as connection:
         rights.exclude_span(connection, video, Span(start, end), current_user(), note)
-        expired = settle_again(connection, find_matching_uploads(connection, reference_id=video))
+        expired = settle_again(connection, find_matching_uploads(connection, [video]))
     print_outcome(
-        f"seconds {start:g} to {end:g} of {video} are excluded{_expired(expired)}",
+        f"seconds {start:g} to {end:g} of {video} are excluded{say_expired(expired)}",
         {"video": video, "start": start, "end": end, "expired_claims": expired},
         as_json,
     )
@@ -259,17 +269,7 @@ def _wait_until_compared(engine: RetrievalEngine, ids: list[str], timeout: float
 
 
 def _conflicts_of(video_id: str | None, conflicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        row for row in conflicts if video_id in (row["reference_id"], row["other_reference_id"])
-    ]
-
-
-def _numbers(claims: list[int]) -> str:
-    return ", ".join(map(str, claims))
-
-
-def _expired(claims: list[int]) -> str:
-    return f"; claims without evidence expired: {_numbers(claims)}" if claims else ""
+    return [row for row in conflicts if video_id == row["reference_id"]]
 
 
 def _read_rows(engine: RetrievalEngine, ids: list[str]) -> list[dict[str, Any]]:

@@ -96,3 +96,9 @@ def progress() -> Progress:
         console=stderr,
         transient=True,
     )
+
+
+def say_expired(claims: Sequence[int]) -> str:
+    """The end of a sentence about a rule that took claims their evidence."""
+    numbers = ", ".join(map(str, claims))
+    return f"; claims without evidence expired: {numbers}" if claims else ""

@@ -12,21 +12,15 @@ import typer
 from retrieval.database import transaction
 from retrieval.errors import Refused
 from vcl_plugin import assets, rights
-from vcl_plugin.cli.output import print_outcome, print_rows
+from vcl_plugin.cli.output import print_outcome, print_rows, say_expired
 from vcl_plugin.cli.services import AsJson
 from vcl_plugin.cli.session import open_engine
-from vcl_plugin.policies import Policy, Rule
-from vcl_plugin.settlement import rehearse_policy
+from vcl_plugin.policies import FIELDS, Policy, Rule
+from vcl_plugin.settlement import find_matching_uploads, rehearse_policy, settle_again
 
 app = typer.Typer(help="What an owner wants done with a match.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Name of the policy.")]
-FIELDS = {
-    "seconds": "min_seconds",
-    "query-share": "min_query_share",
-    "reference-share": "min_reference_share",
-    "score": "min_score",
-}
 
 
 @app.command()
@@ -43,15 +37,17 @@ def add(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Write a policy; one of that name gets the new rules."""
+    """Write a policy; one of that name gets the new rules, and undecided claims follow them."""
     policy = Policy(name, tuple(parse_rule(rule) for rule in rules))
     engine = open_engine()
     with transaction(engine.database) as connection:
         rights.add_policy(connection, policy)
+        followers = rights.list_followers(connection, name)
+        expired = settle_again(connection, find_matching_uploads(connection, asset_ids=followers))
     count = len(policy.rules)
     print_outcome(
-        f"policy {name} has {count} rule{'' if count == 1 else 's'}",
-        {"policy": name, "rules": count},
+        f"policy {name} has {count} rule{'' if count == 1 else 's'}{say_expired(expired)}",
+        {"policy": name, "rules": count, "expired_claims": expired},
         as_json,
     )
 
@@ -74,16 +70,20 @@ def assign(
     owner: Annotated[str | None, typer.Option(help="All assets of this owner.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let an asset, or all assets of an owner, follow a policy from now on."""
+    """Let an asset, or all assets of an owner, follow a policy; undecided claims do so at once."""
     if (asset is None) == (owner is None):
         raise Refused("say what follows the policy: either --asset or --owner")
     engine = open_engine()
     with transaction(engine.database) as connection:
         asset_id = None if asset is None else assets.find_asset(connection, asset)
         rights.assign_policy(connection, name, asset_id, owner)
-    facts = {"policy": name, "asset": asset_id, "owner": owner}
+        followers = rights.list_followers(connection, name, owner)
+        if asset_id is not None:
+            followers = [asset_id]
+        expired = settle_again(connection, find_matching_uploads(connection, asset_ids=followers))
+    facts = {"policy": name, "asset": asset_id, "owner": owner, "expired_claims": expired}
     what = f"asset {asset_id} follows" if owner is None else f"all assets of {owner} follow"
-    print_outcome(f"{what} {name} from the next match on", facts, as_json)
+    print_outcome(f"{what} {name}{say_expired(expired)}", facts, as_json)
 
 
 @app.command("dry-run")
@@ -109,8 +109,12 @@ def parse_rule(rule: str) -> Rule:
     action, *conditions = rule.split() or [""]
     values: dict[str, float] = {}
     territories: frozenset[str] = frozenset()
+    seen: set[str] = set()
     for condition in conditions:
         key, separator, value = condition.partition("=")
+        if key in seen:
+            raise Refused(f"{key!r} stands twice in the rule {rule!r}; say it once")
+        seen.add(key)
         if key == "in" and value:
             territories = frozenset(value.split(","))
             continue

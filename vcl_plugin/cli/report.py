@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from retrieval.database import transaction
+from retrieval.errors import Refused
 from vcl_plugin import assets, rights
 from vcl_plugin.cli.output import print_rows, print_table, stderr, stdout
 from vcl_plugin.cli.session import open_engine
@@ -36,10 +37,15 @@ def report(
     ] = Format.table,
     since: Annotated[
         datetime | None,
-        typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="Not before this day."),
+        typer.Option(
+            formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"],
+            help="Only rows with something since this day; their totals are of all time.",
+        ),
     ] = None,
     owner: Annotated[str | None, typer.Option(help="Only this owner's rows.")] = None,
-    asset: Annotated[str | None, typer.Option(help="Only this asset's rows.")] = None,
+    asset: Annotated[
+        str | None, typer.Option(help="Only this asset's rows, by number or title.")
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many rows.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
@@ -56,7 +62,10 @@ def report(
         if owner is not None:
             rights.find_owner(connection, owner)
         if asset is not None:
-            assets.check_title(connection, asset)
+            asset, registrant = assets.find_titled(connection, asset)
+            if owner not in (None, registrant or owner):
+                raise Refused(f"asset {asset!r} belongs to {registrant!r} and not to {owner!r}")
+            owner = owner or registrant
         found = read_report(connection, name, since, owner, asset, limit)
     match format:
         case Format.table if found.rows:

@@ -21,6 +21,7 @@ from retrieval.records import Pair
 from retrieval.settings import load_settings
 from tests.vcl_plugin.cli.conftest import Said
 from tests.vcl_plugin.world import METHOD, add_reference, add_upload, record, segment
+from vcl_plugin.segments import LeasedPair, Outcome, record_segments
 from vcl_plugin.settlement import settle_claims
 
 pytestmark = pytest.mark.usefixtures("site_environment")
@@ -80,7 +81,7 @@ REFUSED = [
     ("policy dry-run default --owner Zoe", "no owner 'Zoe'"),
     ("asset share 1 --owner Bo --percent 60", "160 % in WW: others hold 100 %"),
     ("asset share 1 --owner Bo --percent 9 --territory XX", "no territory 'XX'"),
-    ("asset share 1 --owner Bo --percent 0", "a share of 0 % is impossible"),
+    ("asset share 1 --owner Bo --percent=-1", "a share of -1 % is impossible"),
     ("asset share 1 --percent 5 --owner ''", "owner must not be empty"),
     ("asset share 99 --owner Bo --percent 5", "no asset '99'"),
     ("asset allow Zoe --uploader x", "no owner 'Zoe'"),
@@ -93,10 +94,17 @@ REFUSED = [
     ("reference exclude film 9 4", "from 9 to 4 seconds is empty"),
     ("reference exclude film 100 120", "film lasts 100 seconds"),
     ("reference exclude film nan 4", "from nan to 4 seconds"),
+    ("reference exclude film 0 inf", "from 0 to inf seconds is empty, endless"),
+    ("reference exclude film 0 0.0001", "shorter than a millisecond"),
+    ("policy add p --rule 'block seconds=5 seconds=50'", "'seconds' stands twice in the rule"),
+    ("policy add p --rule 'block in=DE in=FR'", "'in' stands twice in the rule"),
+    ("report infringing_segments --asset 9", "there is no asset '9'"),
+    ("report infringing_segments --asset 1 --owner Bo", "belongs to 'Ana' and not to 'Bo'"),
+    ("report search_turnaround --asset 1", "search_turnaround has no asset to filter by"),
     ("claims evidence 99", "there is no claim 99"),
     ("report gossip", "no report 'gossip'; choose one of infringing_segments"),
     ("report claims_open --owner Zoe", "no owner 'Zoe'"),
-    ("report claims_open --asset Nothing", "no asset titled 'Nothing'"),
+    ("report claims_open --asset Nothing", "no asset 'Nothing'"),
     ("report search_turnaround --owner Ana", "search_turnaround has no owner to filter by"),
     ("report segments_by_transformation --since 2026-01-01", "has no time to filter by"),
 ]
@@ -120,7 +128,10 @@ def test_51_and_60_per_cent_are_refused_with_what_is_left(vcl: Vcl, site: str) -
     assert "owned to 111 % in US: others hold 51 %, so 'Bo' can hold at most 49 %" in said.err
     assert contents(site) == before
     fits = vcl("asset", "share", "1", "--owner", "Bo", "--percent", 49, "-t", "US", "--json")
-    assert json.loads(fits.out) == {"asset": 1, "owner": "Bo", "territory": "US", "percent": 49.0}
+    assert json.loads(fits.out) == {
+        **{"asset": 1, "owner": "Bo", "territory": "US", "percent": 49.0},
+        "expired_claims": [],
+    }
 
 
 def test_a_policy_is_written_listed_rehearsed_assigned_and_then_rules(vcl: Vcl, site: str) -> None:
@@ -143,9 +154,8 @@ def test_a_policy_is_written_listed_rehearsed_assigned_and_then_rules(vcl: Vcl, 
     assert {row["status"] for row in json.loads(vcl("claims", "list", "--json").out)} == {
         "potential"
     }
-    assert vcl("policy", "assign", "strict", "--owner", "Ana").code == 0
-    with transaction(connect(site)) as connection:
-        settle_claims(connection, "upload")
+    said = vcl("policy", "assign", "strict", "--owner", "Ana")
+    assert said.out == "all assets of Ana follow strict\n"
     claims = json.loads(vcl("claims", "list", "--json").out)
     assert {(row["owner"], row["status"], row["action"]) for row in claims} == {
         ("Ana", "active", "block"),
@@ -153,10 +163,34 @@ def test_a_policy_is_written_listed_rehearsed_assigned_and_then_rules(vcl: Vcl, 
     }
 
 
+def test_claims_follow_new_rules_and_new_holders_at_once(vcl: Vcl, site: str) -> None:
+    def actions() -> dict[str, str]:
+        claims = json.loads(vcl("claims", "list", "--json").out)
+        return {row["owner"]: f"{row['status']} {row['action']}" for row in claims}
+
+    vcl("policy", "add", "strict", "-r", "block")
+    vcl("policy", "assign", "strict", "--owner", "Bo")
+    assert actions() == {"Ana": "potential review", "Bo": "active block"}
+    vcl("asset", "share", "The film", "--owner", "Bo", "--percent", 100, "-t", "DE")
+    assert actions() == {"Ana": "active block", "Bo": "active block"}
+    vcl("asset", "share", "The film", "--owner", "Bo", "--percent", 0, "-t", "DE")
+    assert actions() == {"Ana": "potential review", "Bo": "active block"}
+    said = vcl("policy", "add", "strict", "-r", "block seconds=90")
+    assert said.out == "policy strict has 1 rule; claims without evidence expired: 2\n"
+    vcl("policy", "add", "default", "-r", "monetize")
+    assert actions()["Ana"] == "active monetize"
+
+
+def test_a_report_takes_an_asset_by_number_or_title(vcl: Vcl, site: str) -> None:
+    by_title = vcl("report", "infringing_segments", "--asset", "The show", "--json").out
+    assert [row["owner"] for row in json.loads(by_title)] == ["Bo"]
+    assert vcl("report", "infringing_segments", "--asset", 2, "--json").out == by_title
+
+
 def test_new_rules_take_the_place_of_the_old(vcl: Vcl) -> None:
     vcl("policy", "add", "p", "-r", "track", "-r", "block seconds=5")
     said = vcl("policy", "add", "p", "-r", "monetize", "--json")
-    assert json.loads(said.out) == {"policy": "p", "rules": 1}
+    assert json.loads(said.out) == {"policy": "p", "rules": 1, "expired_claims": []}
     assert [row["action"] for row in json.loads(vcl("policy", "list", "--json").out)] == [
         *("review", "monetize")
     ]
@@ -233,6 +267,39 @@ def test_evidence_of_a_released_claim_still_shows_what_it_rested_on(
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert "0 – 20 s" in page
     assert "authorised" in page
+
+
+def test_evidence_names_the_run_that_found_it_and_not_a_later_one_that_found_nothing(
+    vcl: Vcl, site: str, tmp_path: Path
+) -> None:
+    describe(site, "upload", "film")
+    later = searches.Method("later-localizer", METHOD.fingerprint)
+    with transaction(connect(site)) as connection:
+        search = searches.create_search(connection, "upload")
+        searches.open_pairs(connection, search, [Pair("upload", "film", 1, 0.5)], later)
+        pair = connection.execute(text("SELECT max(id) FROM pairs")).scalar_one()
+        record_segments(
+            connection,
+            LeasedPair(pair, "upload", "film", later.fingerprint),
+            Outcome([], [], later.model, "test", 0.1),
+        )
+    assert vcl("claims", "evidence", 1, "-o", tmp_path / "a.html").code == 0
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert METHOD.model in page
+    assert later.model not in page
+
+
+def test_evidence_links_to_a_file_whatever_its_name(vcl: Vcl, site: str, tmp_path: Path) -> None:
+    describe(site, "upload", "film")
+    (tmp_path / "part#1? 100%.mp4").write_text("not decoded in this test")
+    with transaction(connect(site)) as connection:
+        connection.execute(
+            text("UPDATE videos SET path = :path WHERE id IN ('upload', 'film')"),
+            {"path": str(tmp_path / "part#1? 100%.mp4")},
+        )
+    assert vcl("claims", "evidence", 1, "-o", tmp_path / "a.html").code == 0
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert page.count('src="part%231%3F%20100%25.mp4"') == 2
 
 
 def test_evidence_that_cannot_be_written_is_a_sentence(vcl: Vcl, site: str, tmp_path: Path) -> None:
