@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from retrieval.plugins import Localizer
@@ -32,8 +33,11 @@ from vcl_plugin.model import load_transvcl
 from vcl_plugin.refinement import refine_segments
 from vcl_plugin.training.recipe import Recipe, read_recipe
 from vcl_plugin.training.run import Run
-from vcl_plugin.training.validation import LOWEST_SCORE, above, choose_threshold
+from vcl_plugin.training.validation import above, choose_threshold
 
+# After so few steps scores are tiny, and the more so the more pairs without a copy were learnt
+# from: from 0.01 on, arms with many negatives would lose copies that they rank well.
+THRESHOLDS = tuple(np.geomspace(0.0005, 0.9, 76).tolist())
 KINDS = ("alone", "refined")  # the detector's boxes as they are, and with refined ends
 COLUMNS = ("f_score", "recall", "precision", "frr", "far")
 Numbers = dict[str, float]
@@ -86,13 +90,13 @@ def run_arm(recipe: Recipe, folder: Path, judge: Folder) -> dict[str, Any]:
     Run(recipe, folder).train()
     started = time.process_time()
     network = load_transvcl(folder / "last.safetensors")
-    localizer = TransVCLLocalizer(network, min_score=LOWEST_SCORE, cascade="off")
+    localizer = TransVCLLocalizer(network, min_score=THRESHOLDS[0], cascade="off")
     row = {"seconds": json.loads((folder / "log.jsonl").read_text().splitlines()[-1])["seconds"]}
     longest = recipe.data.max_frames
     chosen = localize_short(localizer, Folder(recipe.validation.folder), longest)
     judged = localize_short(localizer, judge, longest)
     for kind in KINDS:
-        threshold, _ = choose_threshold(chosen[kind])
+        threshold, _ = choose_threshold(chosen[kind], THRESHOLDS)
         numbers = summarize([above(each, threshold) for each in judged[kind]])
         row[kind] = {"threshold": threshold, **numbers.as_dict()}
     row["judging_seconds"] = round(time.process_time() - started, 1)

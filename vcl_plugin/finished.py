@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from numpy.typing import ArrayLike
 
 from retrieval.arrays import as_descriptors
@@ -21,7 +19,7 @@ from retrieval.plugins import Array, Localizer
 from retrieval.records import Segment
 from vcl_plugin.localize import SHIPPED_WEIGHTS, TransVCLLocalizer
 from vcl_plugin.model.checkpoint import read_facts
-from vcl_plugin.rating import FinishedLocalizer, Rating
+from vcl_plugin.rating import FinishedLocalizer, Rating, Support
 from vcl_plugin.zoom import Zoom
 
 
@@ -41,26 +39,22 @@ def load_best(weights: str | Path | None = None, device: str = "auto", **options
 load_best.__signature__ = inspect.signature(TransVCLLocalizer)  # type: ignore[attr-defined]
 
 
-class VideoPrior:
-    """What the video-level head says of a pair as a whole, as a logit to add to its segments'.
+class VideoLogit:
+    """What the video-level head says of a pair as a whole.
 
-    `weight` times the head's logit above `middle`; both were chosen on validation pairs. A pair
-    longer than one map has no single logit and gets 0.
+    A pair longer than one map is as suspicious as its most suspicious pair of tiles.
     """
 
-    def __init__(self, detector: TransVCLLocalizer, weight: float, middle: float) -> None:
-        self.network, self.weight, self.middle = detector.network, weight, middle
+    def __init__(self, detector: TransVCLLocalizer) -> None:
+        self.detector = detector
 
     def __call__(self, query: Array, reference: Array) -> float:
-        if not self.weight or max(len(query), len(reference)) > self.network.config.max_frames:
-            return 0.0
-        states = [
-            # A copy: torch refuses read-only memory maps.
-            self.network.encode(torch.from_numpy(np.array(each, np.float32)), side)
-            for side, each in enumerate((query, reference))
-        ]
-        logit = float(self.network.match(*states).video_logit)
-        return self.weight * (logit - self.middle)
+        queries = list(self.detector.tiles(query, side=0))
+        return max(
+            self.detector.network.match(one.state, other.state).video_logit
+            for other in self.detector.tiles(reference, side=1)
+            for one in queries
+        )
 
 
 class FinishedTransVCL:
@@ -94,11 +88,11 @@ class FinishedTransVCL:
             Rating.from_dict(facts["rating"]),
             facts["min_rating"] if min_score is None else min_score,
             None if zoom is None else Zoom(**zoom),
-            prior=VideoPrior(detector, *facts.get("video_prior", (0.0, 0.0))),
+            read_logit=VideoLogit(detector),
+            support=Support(**facts.get("support", {})),
         )
         self.dimension = detector.network.config.dimension
-        weight, middle = facts.get("video_prior", (0.0, 0.0))
-        self.fingerprint = f"{self._finished.fingerprint}-{weight:g}@{middle:g}"
+        self.fingerprint = self._finished.fingerprint
 
     def localize(self, query: ArrayLike, reference: ArrayLike) -> list[Segment]:
         return self.localize_many(query, [reference])[0]

@@ -161,10 +161,10 @@ class TransVCLLocalizer:
         return sorted(segments, key=lambda each: each.box)
 
     def _detect(self, query: Array, reference: Array) -> Detected:
-        query_tiles = list(self._tiles(query, side=0))
+        query_tiles = list(self.tiles(query, side=0))
         parts: list[Detected] = []
         waiting: list[tuple[Tile, Tile, torch.Tensor]] = []
-        for r in self._tiles(reference, side=1):
+        for r in self.tiles(reference, side=1):
             for q in query_tiles:
                 match = self.network.match(q.state, r.state)
                 cascade = self.options.cascade
@@ -180,7 +180,7 @@ class TransVCLLocalizer:
         boxes, scores, tiles = (np.concatenate(each) for each in zip(*parts, strict=True))
         return boxes, scores, tiles
 
-    def _tiles(self, video: Array, side: int) -> Iterator[Tile]:
+    def tiles(self, video: Array, side: int) -> Iterator[Tile]:
         longest = self.network.config.max_frames
         for start in tile_starts(len(video), longest, self.options.overlap):
             frames = video[start : start + longest]

@@ -1,6 +1,6 @@
 """How much speaks for a found copy: facts of the map around it, and a probability from them.
 
-In: a pair's cosine map and its segments. Out: facts (segments, 12), and calibrated scores.
+In: a pair's maps and its segments. Out: facts (segments, 15), and calibrated scores.
 Called after refinement, for any method that brings a fitted `Rating`. A detector's confidence says
 "this looks like a copy"; the facts say what it cannot see at its resolution: whether frames agree
 along the line and nowhere else, as in a copy and not in stills, cards or the next take of a scene.
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from retrieval.plugins import Array, Localizer
 from retrieval.records import Segment
 from vcl_plugin.boxes import box_areas, intersection_matrix
-from vcl_plugin.refinement import DEFAULT, Refinement, cosine_map, refine_segment
+from vcl_plugin.refinement import DEFAULT, Maps, Refinement, map_pair, refine_segment
 from vcl_plugin.zoom import Zoom, join_pieces, look_closer, shift_segment
 
 Map = NDArray[np.float32]
@@ -37,12 +37,16 @@ FACTS = (
     "column_lead",  # above the best other query frames of each reference frame
     "ridge",  # along the line, above the cells right beside it
     "agreement",  # share of frames whose best partner in the box lies on the line
+    "change",  # similarity of changes along the line: what a fixed camera's frames agree in
+    "change_lead",  # the same above the best line beside it
+    "video",  # what the method says of the pair as a whole, a logit; 0 if it says nothing
     "length",  # logarithm of the shorter side in seconds
     "tilt",  # distance of the speed from 1
 )
 BAND = 3  # seconds beside the line that still belong to it: neighbouring frames look alike
 # Beyond this many cells of a map (64 MB) each candidate is judged in its surroundings alone.
 MAX_CELLS, SURROUNDINGS = 16_000_000, 300
+PARALLELS = 12  # seconds to either side in which other lines compete
 MOST_SHARE = 0.9  # quantile that stands for "the best other frames"
 
 
@@ -98,6 +102,28 @@ class Rating:
         return hashlib.sha256(json.dumps(self.as_dict()).encode()).hexdigest()[:8]
 
 
+@dataclass(frozen=True)
+class Support:
+    """How far a method's say on the whole pair, a logit, lifts the segments in it.
+
+    It may speak for them and never against: before a fixed camera a video-level head sees next to
+    nothing, and a copy that its changes prove must not be talked down.
+    """
+
+    weight: float = 0.0
+    middle: float = 0.0
+
+    def lift(self, segment: Segment, video_logit: float) -> Segment:
+        lift = self.weight * max(0.0, video_logit - self.middle)
+        if not lift:
+            return segment
+        score = min(max(segment.score, 1e-6), 1 - 1e-6)
+        return replace(segment, score=1 / (1 + math.exp(-(math.log(score / (1 - score)) + lift))))
+
+
+NO_SUPPORT = Support()
+
+
 def finish_segments(
     query: Array,
     reference: Array,
@@ -105,60 +131,60 @@ def finish_segments(
     rating: Rating | None,
     min_score: float = 0.0,
     refinement: Refinement = DEFAULT,
-    prior: float = 0.0,
+    video_logit: float = 0.0,
+    support: Support = NO_SUPPORT,
 ) -> list[Segment]:
     """Candidates become results: ends to the second, pieces joined, scores that mean what they say.
 
-    `min_score` is applied to the new scores; without a rating the old ones stay. `prior` is what
-    is known of the whole pair, added to the logit of each rated score. Of two results
-    over the same frames the one with more to expect (score times seconds) is kept.
+    `min_score` is applied to the new scores; without a rating the old ones stay. `video_logit` is
+    what the method says of the whole pair: a fact, and a support. Of two results over the same
+    frames the one with more to expect (score times seconds) is kept.
     """
     if not candidates:
         return []
     if len(query) * len(reference) <= MAX_CELLS:
-        rated = _rate_map(cosine_map(query, reference), candidates, rating, refinement)
+        rated = rate_candidates(
+            map_pair(query, reference), candidates, rating, video_logit, support, refinement
+        )
     else:
         rated = []
         for each in candidates:
             low = [max(0, int(side.start) - SURROUNDINGS) for side in (each.query, each.reference)]
             high = [int(side.end) + SURROUNDINGS for side in (each.query, each.reference)]
-            part = cosine_map(query[low[0] : high[0]], reference[low[1] : high[1]])
-            found = _rate_map(part, [shift_segment(each, -low[0], -low[1])], rating, refinement)
+            part = map_pair(query[low[0] : high[0]], reference[low[1] : high[1]])
+            moved = [shift_segment(each, -low[0], -low[1])]
+            found = rate_candidates(part, moved, rating, video_logit, support, refinement)
             rated += [shift_segment(one, low[0], low[1]) for one in found]
-    if prior and rating is not None:
-        rated = [add_prior(each, prior) for each in rated]
     return choose_segments([each for each in rated if each.score >= min_score])
 
 
-def add_prior(segment: Segment, prior: float) -> Segment:
-    """The segment with its score's logit moved by `prior`.
-
-    A prior of 0 changes nothing, and no prior makes a score 0 or 1.
-    """
-    score = min(max(segment.score, 1e-6), 1 - 1e-6)
-    return replace(segment, score=1 / (1 + math.exp(-(math.log(score / (1 - score)) + prior))))
-
-
-def _rate_map(
-    similarity: Map, candidates: Sequence[Segment], rating: Rating | None, refinement: Refinement
+def rate_candidates(
+    maps: Maps,
+    candidates: Sequence[Segment],
+    rating: Rating | None,
+    video_logit: float = 0.0,
+    support: Support = NO_SUPPORT,
+    refinement: Refinement = DEFAULT,
 ) -> list[Segment]:
-    refined = refine_candidates(similarity, candidates, refinement)
+    """Candidates refined, joined and, if there is a rating, scored by it."""
+    refined = refine_candidates(maps, candidates, refinement)
     if rating is None:
         return refined
-    scores = rating.rate(describe_segments(similarity, refined))
-    return [replace(each, score=float(s)) for each, s in zip(refined, scores, strict=True)]
+    scores = rating.rate(describe_segments(maps, refined, video_logit))
+    return [
+        support.lift(replace(each, score=float(score)), video_logit)
+        for each, score in zip(refined, scores, strict=True)
+    ]
 
 
 def refine_candidates(
-    similarity: Map, candidates: Sequence[Segment], refinement: Refinement = DEFAULT
+    maps: Maps, candidates: Sequence[Segment], refinement: Refinement = DEFAULT
 ) -> list[Segment]:
     """Refined, joined where they are pieces of one copy, and refined again where they were."""
-    refined = [refine_segment(similarity, each, refinement) for each in candidates]
+    refined = [refine_segment(maps, each, refinement) for each in candidates]
     joined = join_pieces(refined)
     known = set(refined)
-    return [
-        each if each in known else refine_segment(similarity, each, refinement) for each in joined
-    ]
+    return [each if each in known else refine_segment(maps, each, refinement) for each in joined]
 
 
 def choose_segments(segments: Sequence[Segment], max_overlap: float = 0.3) -> list[Segment]:
@@ -175,20 +201,21 @@ def choose_segments(segments: Sequence[Segment], max_overlap: float = 0.3) -> li
     return sorted((ordered[i] for i in kept), key=lambda each: each.box)
 
 
-def describe_segments(similarity: Map, segments: Sequence[Segment]) -> Facts:
+def describe_segments(maps: Maps, segments: Sequence[Segment], video_logit: float = 0.0) -> Facts:
     """(segments, facts), see `FACTS`."""
     if not segments:
         return np.zeros((0, len(FACTS)))
+    similarity = maps.similarity
     stride = max(1, int(np.sqrt(similarity.size / 10_000)))
     sample = similarity[::stride, ::stride]
     background = float(np.median(sample))
     spread = max(1.4826 * float(np.median(np.abs(sample - background))), 1e-3)
-    return np.array([_describe(similarity, each, background, spread) for each in segments])
+    facts = [_describe(maps, each, background, spread) for each in segments]
+    return np.insert(np.array(facts), FACTS.index("video"), video_logit, axis=1)
 
 
-def _describe(
-    similarity: Map, segment: Segment, background: float, spread: float
-) -> tuple[float, ...]:
+def _describe(maps: Maps, segment: Segment, background: float, spread: float) -> tuple[float, ...]:
+    similarity = maps.similarity
     rows, columns = similarity.shape
     q_start, r_start, q_end, r_end = segment.box
     q0, q1 = int(q_start), max(int(np.ceil(q_end)), int(q_start) + 1)
@@ -235,9 +262,23 @@ def _describe(
         mean - _best_others(across, is_above, 0, background),
         mean - (float(shoulder.mean()) if shoulder.size else background),
         float(by_row + by_column) / 2,
+        *_describe_changes(maps.changes[q0:q1], line),
         float(np.log(min(q_end - q_start, r_end - r_start))),
         float(abs(np.log(slope))),
     )
+
+
+def _describe_changes(changes: Map, line: NDArray[np.float64]) -> tuple[float, float]:
+    """Mean along the line, and how far it exceeds the best parallel line beside it."""
+    shifts = np.arange(-PARALLELS, PARALLELS + 1)
+    places = np.rint(line).astype(int)[:, None] + shifts  # (L, shifts)
+    is_cell = (places >= 0) & (places < changes.shape[1])
+    cells = np.take_along_axis(changes, places.clip(0, changes.shape[1] - 1), axis=1)
+    # A line of which the frame cuts most off has too few cells to say anything.
+    count = is_cell.sum(axis=0)
+    means = np.where(count * 2 >= len(line), (cells * is_cell).sum(axis=0), 0.0) / count.clip(1)
+    on_line = float(means[np.abs(shifts) <= 1].max())
+    return on_line, on_line - float(means[np.abs(shifts) > BAND].max())
 
 
 def _best_others(values: Map, is_other: NDArray[np.bool_], axis: int, fallback: float) -> float:
@@ -263,15 +304,17 @@ class FinishedLocalizer:
         min_score: float = 0.0,
         zoom: Zoom | None = None,
         refinement: Refinement = DEFAULT,
-        prior: Callable[[Array, Array], float] | None = None,
+        read_logit: Callable[[Array, Array], float] | None = None,
+        support: Support = NO_SUPPORT,
     ) -> None:
         self.localizer, self.rating, self.min_score = localizer, rating, min_score
-        self.prior = prior
+        self.read_logit, self.support = read_logit, support
         self.zoom, self.refinement = zoom, refinement
         self.name = localizer.name
         facts = json.dumps(
             {
                 "rating": None if rating is None else rating.fingerprint,
+                "support": asdict(support),
                 "min_score": min_score,
                 "zoom": None if zoom is None else asdict(zoom),
                 "refinement": asdict(refinement),
@@ -282,9 +325,16 @@ class FinishedLocalizer:
 
     def localize(self, query: Array, reference: Array) -> list[Segment]:
         found = look_closer(self.localizer, query, reference, self.zoom)
-        prior = self.prior(query, reference) if self.prior and found else 0.0
+        logit = self.read_logit(query, reference) if self.read_logit and found else 0.0
         return finish_segments(
-            query, reference, found, self.rating, self.min_score, self.refinement, prior
+            query,
+            reference,
+            found,
+            self.rating,
+            self.min_score,
+            self.refinement,
+            logit,
+            self.support,
         )
 
     def localize_many(self, query: Array, references: Sequence[Array]) -> list[list[Segment]]:

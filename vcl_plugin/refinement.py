@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from retrieval.plugins import Array, Localizer
 from retrieval.records import Segment, Span
+from vcl_plugin.model.similarity import frame_changes
+from vcl_plugin.zoom import shift_segment
 
 Map = NDArray[np.float32]
 
@@ -24,11 +28,12 @@ Map = NDArray[np.float32]
 class Refinement:
     """How far an end may move, and what counts as a match. Chosen on validation pairs."""
 
-    revision: int = 1  # part of the fingerprint
+    revision: int = 2  # part of the fingerprint
     extend_share: float = 0.3  # of the segment's length, at either end
     min_extend: int = 6  # seconds, for short segments
     trim_share: float = 0.45
     level: float = 0.4  # between background and match: where a frame stops belonging
+    change_weight: float = 1.5  # of changes, times how alike all frames of the box are
     speed_range: float = 1.35  # the line may be this much steeper or flatter than the box
     plain_range: tuple[float, float] = (0.6, 1.7)  # boxes of these speeds may be plain copies
     plain_bonus: float = 1.02
@@ -38,6 +43,21 @@ class Refinement:
 
 
 DEFAULT = Refinement()
+
+
+class Maps(NamedTuple):
+    """Two videos frame against frame: as they look, and by what each adds to its scene."""
+
+    similarity: Map
+    changes: Map  # below zero cut off
+
+
+def map_pair(query: Array, reference: Array) -> Maps:
+    one, other = (
+        frame_changes(torch.from_numpy(np.array(side, np.float32))).numpy()
+        for side in (query, reference)
+    )
+    return Maps(cosine_map(query, reference), (one @ other.T).clip(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +82,39 @@ def refine_segments(
     """The segments with better ends, in the same order, none lost and none added."""
     if not segments:
         return []
-    similarity = cosine_map(query, reference)
-    return [refine_segment(similarity, each, choices) for each in segments]
+    maps = map_pair(query, reference)
+    return [refine_segment(maps, each, choices) for each in segments]
 
 
-def refine_segment(similarity: Map, segment: Segment, choices: Refinement) -> Segment:
-    """One segment on the pair's whole map; unchanged where the map is too flat to tell.
+def refine_segment(maps: Maps, segment: Segment, choices: Refinement) -> Segment:
+    """One segment on the pair's whole maps; unchanged where they are too flat to tell.
 
     Once is best: on 326 loosened boxes of made-up pairs a second round lost what the first gained
     (mean IoU .713 loose, .887 after one round, .882 after two).
     """
+    low = max(0, int(segment.query.start - _room(segment, choices)) - 1)
+    high = int(segment.query.end + _room(segment, choices)) + 2
+    window = weigh_evidence(maps, segment, choices, low, high)
+    moved = shift_segment(segment, -low, 0)
+    refined = _refine(window, moved, choices)
+    return segment if refined is moved else shift_segment(refined, low, 0)
+
+
+def weigh_evidence(maps: Maps, segment: Segment, choices: Refinement, low: int, high: int) -> Map:
+    """Query seconds `low` to `high` of the similarity, and of the changes as much as is needed.
+
+    Where all frames of the box are alike, as before a fixed camera, only changes can tell the line;
+    where they are not, similarity alone does. On 402 loosened boxes of made-up pairs the mean IoU
+    rose from .847 to .854 with it, and from .839 to .856 where the scenes hardly moved.
+    """
+    q_start, r_start, q_end, r_end = (int(each) for each in segment.box)
+    box = maps.similarity[q_start : q_end + 1, r_start : r_end + 1]
+    alike = max(0.0, float(np.median(box))) if box.size else 0.0
+    share = np.float32(choices.change_weight * alike)
+    return maps.similarity[low:high] + share * maps.changes[low:high]
+
+
+def _refine(similarity: Map, segment: Segment, choices: Refinement) -> Segment:
     line = fit_line(similarity, segment, choices)
     if line is None:
         return segment
@@ -141,7 +184,7 @@ def _find_ends(
     """
     q_start, q_end = segment.query.start, segment.query.end
     length = q_end - q_start
-    room = max(choices.min_extend, choices.extend_share * length)
+    room = _room(segment, choices)
     low = max(0, int(np.floor(q_start - room)))
     high = min(similarity.shape[0], int(np.ceil(q_end + room)))
     rows = np.arange(low, high)
@@ -160,6 +203,11 @@ def _find_ends(
         return None
     gains = values - (background + choices.level * (match - background))
     return _best_stretch(gains, low, q_start, q_end, choices.trim_share * length)
+
+
+def _room(segment: Segment, choices: Refinement) -> float:
+    """Seconds by which an end may move outwards."""
+    return max(choices.min_extend, choices.extend_share * segment.query.seconds)
 
 
 def _best_stretch(

@@ -8,7 +8,7 @@ Called by `rating.FinishedLocalizer`. A detector sees a pair of any length as on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,19 +40,28 @@ def look_closer(
     localizer: Localizer, query: Array, reference: Array, zoom: Zoom | None
 ) -> list[Segment]:
     """What the localizer finds in the whole pair and in every tile of it, in the pair's time."""
-    found = list(localizer.localize(query, reference))
+    return [
+        shift_segment(each, low, start)
+        for low, start, part, tile in cut_pair(query, reference, zoom)
+        for each in localizer.localize(part, tile)
+    ]
+
+
+def cut_pair(
+    query: Array, reference: Array, zoom: Zoom | None
+) -> Iterator[tuple[int, int, Array, Array]]:
+    """All looks at a pair: the whole, then tile against tile; each with where it starts."""
+    yield 0, 0, query, reference
     if zoom is None or max(len(query), len(reference)) <= zoom.factor * zoom.seconds:
-        return found
-    starts = tile_starts(len(reference), zoom.seconds, zoom.overlap)
+        return
     lows = tile_starts(len(query), zoom.seconds, zoom.overlap)
+    starts = tile_starts(len(reference), zoom.seconds, zoom.overlap)
     if len(lows) * len(starts) > zoom.max_tiles:
-        return found
-    tiles = [reference[start : start + zoom.seconds] for start in starts]
+        return
     for low in lows:
-        part = query[low : low + zoom.seconds]
-        for start, segments in zip(starts, localizer.localize_many(part, tiles), strict=True):
-            found += [shift_segment(each, low, start) for each in segments]
-    return found
+        for start in starts:
+            part, tile = query[low : low + zoom.seconds], reference[start : start + zoom.seconds]
+            yield low, start, part, tile
 
 
 def shift_segment(segment: Segment, query: float, reference: float) -> Segment:

@@ -81,7 +81,7 @@ def test_shipped_weights_are_small_and_tell_where_they_come_from():
     assert facts["descriptor"].startswith("lite0-")
     assert facts["validation"]["f_score"] > 0.88
     assert facts["validation"]["far"] < 0.02
-    assert facts["calibration_error"] < 0.05
+    assert facts["calibration_error"] < 0.08
 
 
 @pytest.mark.parametrize("is_reversed", [False, True])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from retrieval.records import Segment, Span
-from tests.vcl_plugin.test_refinement import planted, unit, walk
+from tests.vcl_plugin.test_refinement import fixed_camera, planted, unit, walk
 from vcl_plugin.rating import (
     FACTS,
     FinishedLocalizer,
@@ -17,7 +17,7 @@ from vcl_plugin.rating import (
     describe_segments,
     finish_segments,
 )
-from vcl_plugin.refinement import cosine_map
+from vcl_plugin.refinement import map_pair
 from vcl_plugin.zoom import Zoom
 
 
@@ -42,7 +42,7 @@ SEGMENT = Segment(Span(20, 60), Span(30, 70), 0.5)
 
 
 def fact(name: str, query: np.ndarray, reference: np.ndarray) -> float:
-    return float(describe_segments(cosine_map(query, reference), [SEGMENT])[0, FACTS.index(name)])
+    return float(describe_segments(map_pair(query, reference), [SEGMENT])[0, FACTS.index(name)])
 
 
 @pytest.mark.parametrize("name", ["agreement", "ridge", "motion", "row_lead", "column_lead"])
@@ -51,17 +51,27 @@ def test_copy_agrees_along_its_line_and_a_scene_filmed_twice_does_not(name):
     assert fact(name, copy, reference) > fact(name, *same_scene()) + 0.05
 
 
+@pytest.mark.parametrize("name", ["change", "change_lead"])
+def test_changes_tell_a_copy_before_a_fixed_camera_from_the_hour_before_it(name):
+    query, reference = walk(90, 1), walk(140, 2)
+    reference[20:100] = fixed_camera(80, 6)
+    query[20:60] = fixed_camera(40, 7)
+    neighbour = fact(name, query, reference)
+    query[20:60] = unit(reference[30:70] + 0.1 * walk(40, 8))
+    assert fact(name, query, reference) > neighbour + 0.5
+
+
 def test_reversed_copy_has_the_facts_of_a_forward_one():
     query, reference, _ = planted(is_reversed=True)
     turned = Segment(Span(20, 60), Span(30, 70), 0.5, is_reversed=True)
-    facts = describe_segments(cosine_map(query, reference), [turned, SEGMENT])
+    facts = describe_segments(map_pair(query, reference), [turned, SEGMENT])
     place = FACTS.index("agreement")
     assert facts[0, place] > 0.9 > facts[1, place]
 
 
 def test_facts_of_tiny_and_border_segments_are_numbers():
     query, reference = walk(12, 1), walk(9, 2)
-    similarity = cosine_map(query, reference)
+    similarity = map_pair(query, reference)
     corners = [
         Segment(Span(0, 1), Span(0, 1), 0.5),
         Segment(Span(11, 12), Span(8, 9), 1.0),

@@ -1,7 +1,8 @@
 """Trained weights made ready to ship: a rating of what they find, and the threshold to use.
 
 In: weights, pairs of the training split and a validation folder. Out: a weights file whose facts
-hold `rating`, `zoom` and `min_rating`, `min_score` for the detector alone, and what they reach.
+hold `rating`, `zoom`, `cascade` and `min_rating`, `min_score` for the detector alone, and what they
+reach.
 Called by `run` when training is over. The rating is fitted on training pairs, the threshold chosen
 on validation pairs; test pairs are never looked at.
 """
@@ -25,19 +26,21 @@ from retrieval.records import Segment
 from vcl_plugin.boxes import iou_matrix
 from vcl_plugin.evaluation.folder import Folder, LabelledPair
 from vcl_plugin.evaluation.metrics import JudgedPair, Summary, summarize
-from vcl_plugin.finished import VideoPrior
+from vcl_plugin.finished import VideoLogit
 from vcl_plugin.localize import TransVCLLocalizer, calibrate
 from vcl_plugin.model.checkpoint import load_transvcl, read_facts, save_transvcl
 from vcl_plugin.rating import (
     FACTS,
     Rating,
-    add_prior,
+    Support,
     choose_segments,
     describe_segments,
+    rate_candidates,
     refine_candidates,
 )
-from vcl_plugin.refinement import cosine_map
+from vcl_plugin.refinement import map_pair
 from vcl_plugin.training.augment import TrainingPair, vary_pair
+from vcl_plugin.training.limits import choose_cascade, collect_looks
 from vcl_plugin.training.pairs import PairSet
 from vcl_plugin.training.recipe import Recipe
 from vcl_plugin.training.validation import (
@@ -48,13 +51,15 @@ from vcl_plugin.training.validation import (
 from vcl_plugin.zoom import Zoom, look_closer
 
 Rated = tuple[LabelledPair, list[Segment]]
+ReadLogit = Callable[[Array, Array], float]
 CANDIDATE_SCORE = 0.02  # detector scores from here on are worth a rating
 RIGHT, WRONG = 0.3, 0.1  # IoU with the truth; between them a candidate teaches nothing
 ZOOM = Zoom()
-RATINGS = tuple(np.round(np.linspace(0.05, 0.99, 95), 3).tolist())
+# Even steps of the logit: most candidates are rated close to 0 or 1.
+RATINGS = tuple((1 / (1 + np.exp(-np.linspace(-3.0, 10.0, 66)))).tolist())
 UNITS, COMMITTEE, FIT_STEPS = 16, 8, 1300
-PRIOR_WEIGHTS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)
-PRIOR_MIDDLE = -1.5  # about where copies and other pairs are equally likely
+SUPPORTS = tuple(Support(weight, -1.0) for weight in (0.0, 0.3, 0.6, 1.0, 1.5, 2.5))
+LOOKS_SHARE = 0.25  # of the pairs; each is looked at a dozen times
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class Finished:
     rating: Rating | None
     zoom: Zoom | None
     min_rating: float
-    video_prior: tuple[float, float]  # weight and middle, see `finished.VideoPrior`
+    support: Support  # of the pair as a whole for its segments
     validation: Summary
     calibration_error: float
 
@@ -74,7 +79,7 @@ class Finished:
             "rating": None if self.rating is None else self.rating.as_dict(),
             "zoom": None if self.zoom is None else asdict(self.zoom),
             "min_rating": self.min_rating,
-            "video_prior": list(self.video_prior),
+            "support": asdict(self.support),
             "validation": self.validation.as_dict(),
             "calibration_error": round(self.calibration_error, 4),
         }
@@ -98,11 +103,17 @@ def finish_weights(
     alone = {"min_score": plain.threshold, "calibration": fit_calibration(plain.pairs)}
     localizer = TransVCLLocalizer(model, min_score=CANDIDATE_SCORE, cascade="off")
     chosen = draw_pairs(pairs, recipe, count)
-    read_logit = VideoPrior(localizer, 1.0, 0.0)
     finished = finish_localizer(
-        localizer, chosen, folder, ZOOM, on_pair, read_logit, recipe.loop.finish_far
+        localizer, chosen, folder, ZOOM, on_pair, VideoLogit(localizer), recipe.loop.finish_far
     )
-    facts = {**read_facts(weights), **alone, "detector_alone": plain.as_dict()}
+    some = draw_pairs(pairs, recipe, math.ceil(LOOKS_SHARE * count))
+    limits = choose_cascade(collect_looks(model, some, ZOOM, CANDIDATE_SCORE, on_pair))
+    facts = {
+        **read_facts(weights),
+        **alone,
+        "detector_alone": plain.as_dict(),
+        "cascade": None if limits is None else asdict(limits),
+    }
     save_transvcl(model, out, {**facts, **finished.as_dict()})
     return finished
 
@@ -113,60 +124,81 @@ def finish_localizer(
     folder: Folder,
     zoom: Zoom | None = None,
     on_pair: Callable[[], None] = lambda: None,
-    read_logit: Callable[[Array, Array], float] | None = None,
+    read_logit: ReadLogit | None = None,
     max_far: float = 1.0,
 ) -> Finished:
     """Rating and threshold for any method, so that all of them can be given the same.
 
-    `read_logit` tells what a method knows of a pair as a whole; how much it counts is chosen with
-    the threshold on the validation folder, see `choose_point`, and scores are calibrated on it.
+    `read_logit` tells what a method knows of a pair as a whole. The threshold is chosen on the
+    validation folder, see `choose_point`, and scores are calibrated on it.
     """
-    facts, ious = collect_candidates(localizer, pairs, zoom, on_pair)
+    facts, ious = collect_candidates(localizer, pairs, zoom, on_pair, read_logit)
     rating = fit_rating(facts, ious)
     rated = [
-        (pair, rate_pair(localizer, folder, pair, rating, zoom, on_pair)) for pair in folder.pairs
+        (pair, rate_pair(localizer, folder, pair, rating, zoom, on_pair, read_logit))
+        for pair in folder.pairs
     ]
-    above = [0.0] * len(rated)
+    logits = [0.0] * len(rated)
     if read_logit is not None and rating is not None:
-        above = [read_logit(*_load(folder, pair)) - PRIOR_MIDDLE for pair, _ in rated]
-    weight, threshold, summary = choose_point(rated, above, max_far)
+        logits = [read_logit(*_load(folder, pair)) for pair, _ in rated]
+    return calibrate_point(rated, logits, rating, zoom, max_far)
+
+
+def calibrate_point(
+    rated: Sequence[Rated],
+    logits: Sequence[float],
+    rating: Rating | None,
+    zoom: Zoom | None,
+    max_far: float,
+) -> Finished:
+    """Support and threshold chosen on validation pairs, then scores made chances on them."""
+    support, threshold, summary = choose_point(rated, logits, max_far)
     judged = [
-        judge_candidates(pair, found, RATINGS[0]) for pair, found in _moved(rated, above, weight)
+        judge_candidates(pair, found, RATINGS[0])
+        for pair, found in lift_all(rated, logits, support)
     ]
     scale = fit_calibration(judged) if rating is not None else (1.0, 0.0)
     return Finished(
         rating=None if rating is None else rating.calibrated(*scale),
         zoom=zoom,
         min_rating=calibrate(threshold, scale),
-        video_prior=(scale[0] * weight, PRIOR_MIDDLE),
+        support=replace(support, weight=scale[0] * support.weight),
         validation=summary,
         calibration_error=expected_calibration_error(judged, scale),
     )
 
 
 def choose_point(
-    rated: Sequence[Rated], above: Sequence[float], max_far: float = 1.0
-) -> tuple[float, float, Summary]:
-    """Weight of the pair's own logit, threshold, and what they reach: the best F of all choices
-    that keep false alarms below `max_far`; where none does, the fewest false alarms.
+    rated: Sequence[Rated], logits: Sequence[float], max_far: float = 1.0
+) -> tuple[Support, float, Summary]:
+    """Support, threshold, and what they reach: the best F of all that keep false alarms below
+    `max_far`; where none does, the fewest false alarms.
 
     They are kept below it with 90 % confidence (Wilson's bound), not by the luck of these pairs:
     a threshold chosen for a FAR of .013 on 150 negatives once gave .067 on others.
     """
     negatives = sum(not pair.truth for pair, _ in rated)
-    best: tuple[float, float, Summary] | None = None
+    best: tuple[Support, float, Summary] | None = None
     highest = (-2.0, 0.0)
-    for weight in PRIOR_WEIGHTS if any(above) else (0.0,):
-        moved = _moved(rated, above, weight)
+    for support in SUPPORTS if any(logits) else SUPPORTS[:1]:
+        lifted = lift_all(rated, logits, support)
         for threshold in RATINGS:
-            judged = [judge_candidates(pair, found, threshold) for pair, found in moved]
-            summary = summarize(judged)
+            summary = summarize(
+                [judge_candidates(pair, found, threshold) for pair, found in lifted]
+            )
             excess = max(upper_bound(summary.far, negatives) - max_far, 0.0)
             if (-excess, summary.f_score) > highest:
                 highest = (-excess, summary.f_score)
-                best = (weight, threshold, summary)
+                best = (support, threshold, summary)
     assert best is not None
     return best
+
+
+def lift_all(rated: Sequence[Rated], logits: Sequence[float], support: Support) -> list[Rated]:
+    return [
+        (pair, [support.lift(each, logit) for each in found])
+        for (pair, found), logit in zip(rated, logits, strict=True)
+    ]
 
 
 def upper_bound(share: float, count: int, deviations: float = 1.2816) -> float:
@@ -181,14 +213,6 @@ def upper_bound(share: float, count: int, deviations: float = 1.2816) -> float:
     middle = share + square / 2
     reach = math.sqrt(square * share * (1 - share) + square**2 / 4)
     return (middle + reach) / (1 + square)
-
-
-def _moved(rated: Sequence[Rated], above: Sequence[float], weight: float) -> list[Rated]:
-    """Candidates with what is known of their pair added to their scores."""
-    return [
-        (pair, [add_prior(each, weight * logit) for each in found] if weight else found)
-        for (pair, found), logit in zip(rated, above, strict=True)
-    ]
 
 
 def _load(folder: Folder, pair: LabelledPair) -> tuple[Array, Array]:
@@ -206,6 +230,7 @@ def rate_pair(
     rating: Rating | None,
     zoom: Zoom | None,
     on_pair: Callable[[], None] = lambda: None,
+    read_logit: ReadLogit | None = None,
 ) -> list[Segment]:
     """Refined and rated candidates of one pair, before any threshold."""
     query, reference = _load(folder, pair)
@@ -213,12 +238,8 @@ def rate_pair(
     on_pair()
     if not found:
         return []
-    similarity = cosine_map(query, reference)
-    refined = refine_candidates(similarity, found)
-    if rating is None:
-        return refined
-    scores = rating.rate(describe_segments(similarity, refined))
-    return [replace(each, score=float(s)) for each, s in zip(refined, scores, strict=True)]
+    logit = read_logit(query, reference) if read_logit is not None else 0.0
+    return rate_candidates(map_pair(query, reference), found, rating, logit)
 
 
 def judge_candidates(
@@ -252,15 +273,17 @@ def collect_candidates(
     pairs: Iterable[TrainingPair],
     zoom: Zoom | None = None,
     on_pair: Callable[[], None] = lambda: None,
+    read_logit: ReadLogit | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Facts of everything a localizer finds, refined, and its best IoU with a true box."""
     facts, ious = [np.zeros((0, len(FACTS)))], [np.zeros(0)]
     for pair in pairs:
         found = look_closer(localizer, pair.query, pair.reference, zoom)
         if found:
-            similarity = cosine_map(pair.query, pair.reference)
-            refined = refine_candidates(similarity, found)
-            facts.append(describe_segments(similarity, refined))
+            maps = map_pair(pair.query, pair.reference)
+            refined = refine_candidates(maps, found)
+            logit = read_logit(pair.query, pair.reference) if read_logit is not None else 0.0
+            facts.append(describe_segments(maps, refined, logit))
             ious.append(_best_ious([each.box for each in refined], pair.boxes))
         on_pair()
     return np.concatenate(facts), np.concatenate(ious)

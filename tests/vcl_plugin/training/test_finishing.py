@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from retrieval.records import Segment, Span
-from tests.vcl_plugin.training.planted_pairs import PlantedPairs
+from tests.vcl_plugin.training.planted_pairs import PlantedPairs, plant
 from tests.vcl_plugin.training.test_run import RECIPE, make_folder
 from vcl_plugin.evaluation.folder import Folder
 from vcl_plugin.rating import FACTS
@@ -16,6 +16,7 @@ from vcl_plugin.training.finishing import (
     draw_pairs,
     finish_localizer,
     fit_rating,
+    lift_all,
     upper_bound,
 )
 
@@ -97,13 +98,29 @@ def test_threshold_gives_up_recall_for_the_false_alarms_that_are_allowed(tmp_pat
     assert (strict.frr, strict.far) == (pytest.approx(1 / 3), 0)
 
 
-def test_what_is_known_of_the_pair_counts_as_much_as_helps(tmp_path):
+def test_what_is_known_of_the_pair_is_a_fact_of_each_candidate():
+    pairs = [plant(0), plant(1, is_copy=False)]
+    read = lambda query, reference: 7.0  # noqa: E731
+    known, _ = collect_candidates(Guessing(), pairs, read_logit=read)
+    unknown, _ = collect_candidates(Guessing(), pairs)
+    place = FACTS.index("video")
+    assert (known[:, place] == 7).all()
+    assert (unknown[:, place] == 0).all()
+    np.testing.assert_array_equal(np.delete(known, place, 1), np.delete(unknown, place, 1))
+
+
+def test_what_is_known_of_the_pair_lifts_copies_and_pulls_nothing_down(tmp_path):
     folder = Folder(make_folder(tmp_path / "val", count=9))
     rated = rate_planted(folder, dict.fromkeys(range(9), 0.5))
-    above = [4.0 if pair.truth else -4.0 for pair, _ in rated]
-    weight, _, summary = choose_point(rated, above, max_far=0.02)
-    assert weight > 0
+    logits = [4.0 if pair.truth else -4.0 for pair, _ in rated]
+    support, threshold, summary = choose_point(rated, logits, max_far=0.02)
+    assert support.weight > 0
+    assert threshold > 0.5
     assert (summary.frr, summary.far) == (0, 0)
+    for (_, (before,)), (_, (after,)), logit in zip(
+        rated, lift_all(rated, logits, support), logits, strict=True
+    ):
+        assert after.score > before.score if logit > 0 else after == before
 
 
 def test_few_negatives_allow_fewer_alarms_than_many():

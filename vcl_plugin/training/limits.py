@@ -1,0 +1,109 @@
+"""Limits of the cascade: how little encoder and map must say before the detector is not asked.
+
+In: a network and training pairs. Out: a `Cascade`, or None where nothing may be skipped.
+Called by `finishing`; the limits travel in the weights file and the localizer keeps to them. Most
+looks at a pair, and nearly all at its tiles, show nothing: what is not looked at costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retrieval.plugins import Array
+from vcl_plugin.boxes import iou_matrix
+from vcl_plugin.localize import Cascade, TransVCLLocalizer
+from vcl_plugin.model.frozen import Match
+from vcl_plugin.model.transvcl import TransVCL
+from vcl_plugin.training.augment import TrainingPair
+from vcl_plugin.zoom import Zoom, cut_pair
+
+RIGHT_IOU = 0.3
+MAX_LOST = 0.001  # of the looks in which the detector is right; most copies are seen in several
+
+
+class Looks(NamedTuple):
+    """One row a look at a pair or a tile of it."""
+
+    logits: NDArray[np.float64]
+    peaks: NDArray[np.float64]
+    is_right: NDArray[np.bool_]  # the detector found a copy that is there
+
+
+@dataclass(frozen=True)
+class Recorder(Cascade):
+    """A cascade that skips nothing and writes down what it was asked about."""
+
+    max_logit: float = -np.inf
+    max_peak: float = -np.inf
+    seen: list[tuple[float, float]] = field(default_factory=list)
+
+    def is_sure_negative(self, match: Match) -> bool:
+        self.seen.append((match.video_logit, match.peak()))
+        return False
+
+
+def collect_looks(
+    model: TransVCL,
+    pairs: Iterable[TrainingPair],
+    zoom: Zoom | None,
+    min_score: float,
+    on_pair: Callable[[], None] = lambda: None,
+) -> Looks:
+    """What encoder and map say of every look at the pairs, and whether the detector is right."""
+    recorder = Recorder()
+    localizer = TransVCLLocalizer(model, min_score=min_score, cascade=recorder)
+    rows: list[tuple[float, float, bool]] = []
+    for pair in pairs:
+        for low, start, part, tile in cut_pair(pair.query, pair.reference, zoom):
+            recorder.seen.clear()
+            boxes = [each.box for each in localizer.localize(part, tile)]
+            truth = clip_boxes(pair.boxes, (low, start), (len(part), len(tile)))
+            is_right = bool(boxes) and bool(len(truth)) and iou_matrix(boxes, truth).max()
+            logit, peak = (max(values) for values in zip(*recorder.seen, strict=True))
+            rows.append((logit, peak, bool(is_right >= RIGHT_IOU)))
+        on_pair()
+    logits, peaks, right = zip(*rows, strict=True) if rows else ((), (), ())
+    return Looks(np.array(logits), np.array(peaks), np.array(right, bool))
+
+
+def clip_boxes(
+    boxes: Array | None, starts: tuple[int, int], sides: tuple[int, int]
+) -> NDArray[np.float64]:
+    """True boxes as a tile shows them: in its time, and only what lies inside.
+
+    >>> clip_boxes(np.array([[10, 20, 40, 50], [0, 0, 5, 5]]), (20, 0), (30, 40)).tolist()
+    [[0.0, 20.0, 20.0, 40.0]]
+    """
+    if boxes is None or not len(boxes):
+        return np.zeros((0, 4))
+    moved = np.asarray(boxes, np.float64) - np.array([*starts, *starts])
+    clipped = moved.clip(0, np.array([*sides, *sides]))
+    return clipped[(clipped[:, 2:] - clipped[:, :2] >= 1).all(axis=1)]
+
+
+def choose_cascade(looks: Looks, max_lost: float = MAX_LOST) -> Cascade | None:
+    """The limits below which, for either of the two by itself, at most `max_lost` of the right
+    looks fall; only what is below both is skipped.
+
+    Limits that together lost as little skipped more of the training pairs, and every real copy
+    before a fixed camera: their logits and peaks are lower than any that training shows.
+    """
+    if not looks.is_right.any():
+        return None
+    limits = (
+        np.quantile(each[looks.is_right], max_lost, method="lower")
+        for each in (looks.logits, looks.peaks)
+    )
+    # A limit itself is skipped, so it lies just below the look that must not be.
+    return Cascade(*(float(np.nextafter(each, -np.inf)) for each in limits))
+
+
+def skipped_share(looks: Looks, cascade: Cascade) -> float:
+    """Of all looks, those at which the detector is not asked."""
+    is_skipped = (looks.logits <= cascade.max_logit) & (looks.peaks <= cascade.max_peak)
+    return float(is_skipped.mean())
