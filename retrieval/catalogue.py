@@ -30,7 +30,13 @@ def register_file(connection: Connection, path: Path, content_hash: str, title: 
 
     The path follows the file. A video that failed is tried once more: the file may have been out
     of reach, a limit too tight, a worker ill. What is wrong in its content will be found again.
+
+    One at a time for each content: a row has two keys, and of two inserts at the same moment one
+    may meet the other by the id, where ON CONFLICT looks for the hash.
     """
+    connection.execute(
+        text("SELECT pg_advisory_xact_lock(hashtextextended(:hash, 0))"), {"hash": content_hash}
+    )
     return str(
         connection.execute(
             text("""
