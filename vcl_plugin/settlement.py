@@ -411,17 +411,24 @@ def _recount(connection: Connection, query_id: str) -> None:
     """Keep in each claim of an upload the union of its segments, for the reports."""
     connection.execute(
         text("""
-        UPDATE claims SET query_spans = found.spans, segments = found.segments,
-               score = found.score, seconds = covered_seconds(found.spans),
-               last_found_at = coalesce(found.last_found_at, claims.last_found_at)
-        FROM (SELECT claims.id, coalesce(range_agg(query_span), '{}') AS spans,
-                     count(segments.id) AS segments, coalesce(max(segments.score), 0) AS score,
-                     max(segments.created_at) AS last_found_at
-              FROM claims LEFT JOIN segments ON segments.claim_id = claims.id
-              WHERE claims.query_id = :query GROUP BY claims.id) AS found
-        WHERE claims.id = found.id
-          AND (claims.query_spans, claims.segments, claims.score)
-              IS DISTINCT FROM (found.spans, found.segments, found.score)"""),
+        WITH found AS MATERIALIZED (
+            SELECT claims.id, coalesce(range_agg(query_span), '{}') AS spans,
+                   count(segments.id) AS segments, coalesce(max(segments.score), 0) AS score,
+                   max(segments.created_at) AS last_found_at
+            FROM claims LEFT JOIN segments ON segments.claim_id = claims.id
+            WHERE claims.query_id = :query GROUP BY claims.id),
+        met AS MATERIALIZED (
+            SELECT found.*, EXISTS (SELECT 1 FROM found AS other
+                                    WHERE other.id <> found.id AND other.spans && found.spans)
+                            AS meets_another
+            FROM found)
+        UPDATE claims SET query_spans = met.spans, segments = met.segments, score = met.score,
+               seconds = covered_seconds(met.spans), meets_another = met.meets_another,
+               last_found_at = coalesce(met.last_found_at, claims.last_found_at)
+        FROM met
+        WHERE claims.id = met.id
+          AND (claims.query_spans, claims.segments, claims.score, claims.meets_another)
+              IS DISTINCT FROM (met.spans, met.segments, met.score, met.meets_another)"""),
         {"query": query_id},
     )
 

@@ -77,6 +77,69 @@ def test_a_second_that_several_segments_cover_counts_once(
         assert union <= SECONDS
 
 
+def test_claims_that_come_to_meet_and_part_again_count_each_second_once(database: str) -> None:
+    """A claim's spans stay as they are while another comes, is released, or loses what it had."""
+    with transaction(connect(database)) as connection:
+        for name in "abc":
+            add_reference(connection, name, "Ana")
+        add_upload(connection, "upload")
+
+        def seconds() -> list[float]:
+            by_owner = read_report(connection, "infringing_seconds_by_owner").rows
+            uploads = read_report(connection, "uploads_by_infringing_share").rows
+            assert [row[3] for row in by_owner] == [row[4] for row in uploads]
+            return [row[4] for row in uploads]
+
+        record(connection, "upload", "a", segment(0, 10))
+        [first] = settle_claims(connection, "upload")
+        assert seconds() == [10]
+        record(connection, "upload", "b", segment(20, 30))
+        assert len(settle_claims(connection, "upload")) == 2
+        assert seconds() == [20]
+        record(connection, "upload", "c", segment(5, 25))
+        [third] = set(settle_claims(connection, "upload")) - {first, first + 1}
+        assert seconds() == [30]
+        decide_claim(connection, third, "released", "reviewer", "original")
+        assert seconds() == [20]
+        decide_claim(connection, first, "released", "reviewer", "original")
+        assert seconds() == [10]
+        meeting = text("SELECT meets_another FROM claims ORDER BY id")
+        assert list(connection.execute(meeting).scalars()) == [True, True, True]
+        connection.execute(
+            text("UPDATE segments SET query_span = '[40,50)' WHERE reference_id = 'c'")
+        )
+        settle_claims(connection, "upload")
+        assert list(connection.execute(meeting).scalars()) == [False, False, False]
+        assert seconds() == [10]
+
+
+@pytest.mark.parametrize(
+    ("speed", "tempo"),
+    [
+        (0.89, "slower"),
+        (0.9, "as it was"),
+        (1.0, "as it was"),
+        (1.1, "as it was"),
+        (1.11, "faster"),
+    ],
+)
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_segments_are_counted_by_direction_and_tempo(
+    database: str, speed: float, tempo: str, is_reversed: bool
+) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 10), segment(20, 25))
+        settle_claims(connection, "upload")
+        connection.execute(
+            text("UPDATE segments SET speed = :speed, is_reversed = :reversed, score = 0.75"),
+            {"speed": speed, "reversed": is_reversed},
+        )
+        found = read_report(connection, "segments_by_transformation").rows
+        assert found == [(is_reversed, tempo, 2, 15.0, 0.75)]
+
+
 def test_a_released_claim_leaves_the_infringement_reports(database: str) -> None:
     with transaction(connect(database)) as connection:
         add_reference(connection, "film", "Ana")
