@@ -2,9 +2,10 @@
 
 Run: python benchmarks/reports.py [--segments 1000000] [--plans]
 
-The rows are generated inside the embedded PostgreSQL, of the shape that settlement writes. Every
-report is read as `vcl report` reads it (first 1000 rows), warm, beside a plain count of the same
-million segments as the yardstick of this machine. `--plans` adds what the server does for each.
+The rows are generated inside the embedded PostgreSQL, of the shape that settlement writes: uploads
+with one claim and with two, and conflicts between references. Every report is read as `vcl report`
+reads it (first 1000 rows), warm, beside a plain count of the same million segments as the yardstick
+of this machine. `--plans` adds what the server does for each.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ INSERT INTO asset_owners (asset_id, owner_id, territory, share)
 INSERT INTO videos (id, title, duration, status, is_reference)
     SELECT 'r' || n, 'reference ' || n, 600, 'ready', true FROM generate_series(1, 10000) AS n;
 INSERT INTO reference_videos (video_id, asset_id)
-    SELECT 'r' || n, 1 + n % 5000 FROM generate_series(1, 10000) AS n;
+    SELECT 'r' || n, 1 + (n - 1) % 5000 FROM generate_series(1, 10000) AS n;
 INSERT INTO videos (id, title, duration, status, uploader)
     SELECT 'u' || n, 'upload ' || n, 900, 'ready', 'uploader ' || n % 3000
     FROM generate_series(1, :claims) AS n;
@@ -49,36 +50,53 @@ INSERT INTO searches (id, query_id, status, pairs_total, created_at, finished_at
     SELECT 's' || n, 'u' || n, 'done', 20, now() - n * interval '1 minute',
            now() - n * interval '1 minute' + (1 + n % 30) * interval '1 second'
     FROM generate_series(1, :claims) AS n;
+-- Of four claims two are on one upload, of one owner; in every other such upload they meet in time.
+CREATE TEMPORARY TABLE planned ON COMMIT DROP AS
+    SELECT n, 'u' || (n - (n % 4) / 3) AS upload, 1 + (n + (n % 4) / 3 * 199) % 5000 AS asset,
+           (ARRAY[0, 0, 0, 300, 0, 0, 0, 15])[1 + n % 8] AS later
+    FROM generate_series(1, :claims) AS n;
 INSERT INTO pairs (query_id, reference_id, model, settings_digest, fingerprint, status, reason)
-    SELECT 'u' || n, 'r' || (1 + n % 10000), 'm', 'd', 'f',
+    SELECT upload, 'r' || (asset + n % 2 * 5000), 'm', 'd', 'f',
            CASE WHEN n % 500 = 0 THEN 'quarantined' ELSE 'done' END,
            CASE WHEN n % 500 = 0 THEN 'attempts_exhausted' END
-    FROM generate_series(1, :claims) AS n ORDER BY n;
+    FROM planned ORDER BY n;
 INSERT INTO runs (pair_id, localizer, worker, seconds) SELECT id, 'm', 'w', 0.1 FROM pairs
     ORDER BY id;
 INSERT INTO claims (asset_id, query_id, status, created_at)
-    SELECT 1 + n % 5000, 'u' || n,
+    SELECT asset, upload,
            (ARRAY['potential', 'active', 'active', 'disputed', 'upheld', 'released'])[1 + n % 6],
            now() - n * interval '1 minute'
-    FROM generate_series(1, :claims) AS n ORDER BY n;
+    FROM planned ORDER BY n;
 INSERT INTO claim_events (claim_id, at, actor, to_status)
     SELECT id, created_at, 'engine', 'potential' FROM claims ORDER BY id;
+-- A fresh database counts from one, so a claim's pair and run have its number.
 INSERT INTO segments (run_id, claim_id, query_id, reference_id, query_span, reference_span, score,
                       is_reversed, speed, held, created_at)
     SELECT runs.id, CASE WHEN k <> 9 THEN claims.id END, pairs.query_id, pairs.reference_id,
-           numrange(30 * k, 30 * k + 20 + k), numrange(20 * k, 20 * k + 20 + k),
+           numrange(later + 30 * k, later + 30 * k + 20 + k), numrange(20 * k, 20 * k + 20 + k),
            0.3 + 0.07 * k, k = 3, CASE k WHEN 4 THEN 1.5 WHEN 5 THEN 0.5 ELSE 1 END,
            CASE WHEN k = 9 THEN 'shared_footage' END, claims.created_at
-    FROM pairs
+    FROM planned
+    JOIN pairs ON pairs.id = planned.n
     JOIN runs ON runs.pair_id = pairs.id
-    JOIN claims ON claims.query_id = pairs.query_id
+    JOIN claims ON claims.id = planned.n
     CROSS JOIN generate_series(0, :each - 1) AS k;
+-- Footage that each reference shares with one of another owner.
+INSERT INTO segments (run_id, query_id, reference_id, query_span, reference_span, score,
+                      is_reversed, speed, held)
+    SELECT n, 'r' || n, 'r' || (1 + n % 10000), numrange(10, 30), numrange(40, 60), 0.9, false, 1,
+           'reference'
+    FROM generate_series(1, least(10000, :claims)) AS n;
 UPDATE claims SET query_spans = found.spans, segments = found.segments, score = found.score,
        seconds = covered_seconds(found.spans), last_found_at = claims.created_at
     FROM (SELECT claim_id, range_agg(query_span) AS spans, count(*) AS segments,
                  max(score) AS score
           FROM segments WHERE claim_id IS NOT NULL GROUP BY claim_id) AS found
-    WHERE found.claim_id = claims.id
+    WHERE found.claim_id = claims.id;
+UPDATE claims SET meets_another = true
+    WHERE EXISTS (SELECT 1 FROM claims AS other
+                  WHERE other.query_id = claims.query_id AND other.id <> claims.id
+                    AND other.query_spans && claims.query_spans)
 """
 
 
