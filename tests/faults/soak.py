@@ -63,10 +63,14 @@ def main() -> None:
     rows: list[Row] = []
     with open_ground(seed=arguments.seed, pace=0.05, VCL_TASK_SECONDS="30") as ground:
         size = (arguments.queries, arguments.references)
-        for faults in ((), *((each,) for each in ground.faults), TOGETHER):
-            rows.append(_one_by_one(ground, size, faults))
-        rows.append(_poison(ground, arguments.references))
-        rows.append(_at_random(ground, size, deadline))
+        try:
+            for faults in ((), *((each,) for each in ground.faults), TOGETHER):
+                rows.append(_one_by_one(ground, size, faults))
+            rows.append(_poison(ground, arguments.references))
+            rows.append(_at_random(ground, size, deadline))
+        except AssertionError:  # the home with its log is gone when it is told
+            print(ground.site.worker_log.read_text(encoding="utf-8")[-8000:], file=sys.stderr)
+            raise
     print("\n| fault | times | pairs | lost | doubled | begun again | set aside | seconds |")
     print("|---|---|---|---|---|---|---|---|")
     for row in rows:

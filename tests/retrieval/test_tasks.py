@@ -28,6 +28,7 @@ from retrieval.settings import load_settings
 from tests.retrieval.planted_rows import plant_videos, read_row
 from tests.retrieval.test_engine import CoarseDescriptor
 from tests.retrieval.test_store import unit_rows
+from vcl_plugin.cli import worker
 from vcl_plugin.cli.ingest import _register
 from vcl_plugin.cli.worker import Supervisor
 from vcl_plugin.footage import render_reference
@@ -366,6 +367,62 @@ def test_the_supervisor_outlives_what_the_database_refuses(
     supervisor._look_after()
     assert "the worker goes on and tries again" in caplog.text
     assert supervisor.child.poll() is None
+
+
+@pytest.mark.parametrize("times", [1, worker.FAILURES])
+def test_a_worker_that_failed_while_something_was_away_is_started_anew(
+    supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+):
+    monkeypatch.setattr(worker, "PAUSE", 0.0)
+    begin_anew(supervisor, fail_until(tmp_path / "starts", times))
+    assert supervisor.run() == 0
+    assert (tmp_path / "starts").stat().st_size == times + 1
+
+
+def test_a_worker_that_fails_again_and_again_ends_its_supervisor(
+    supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(worker, "PAUSE", 0.0)
+    begin_anew(supervisor, fail_until(tmp_path / "starts", 100))
+    assert supervisor.run() == 3
+    assert (tmp_path / "starts").stat().st_size == worker.FAILURES + 1
+
+
+def fail_until(starts: Path, times: int) -> list[str]:
+    """A worker that fails with code 3 so many times; then it ends as one that was asked to."""
+    code = (
+        f"import sys; from pathlib import Path; starts = Path({str(starts)!r})\n"
+        "with starts.open('a') as file: file.write('.')\n"
+        f"sys.exit(3 if starts.stat().st_size <= {times} else 0)"
+    )
+    return [sys.executable, "-c", code]
+
+
+def begin_anew(supervisor: Supervisor, command: list[str]) -> None:
+    supervisor.child.kill()
+    supervisor.child.wait()
+    supervisor.command = command
+    supervisor.child = supervisor._start()
+
+
+@pytest.mark.usefixtures("site_environment")
+def test_a_database_that_falls_while_a_worker_starts_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    answers = iter([ServiceUnavailable("the server closed the connection"), None])
+
+    def check(database: Engine) -> None:
+        if answer := next(answers):
+            raise answer
+
+    started = []
+    monkeypatch.setattr(worker, "check_schema", check)
+    monkeypatch.setattr(worker.Supervisor, "__init__", lambda self, *_: started.append(self))
+    monkeypatch.setattr(worker.Supervisor, "run", lambda self: 0)
+    with pytest.raises(SystemExit) as ended:
+        worker.worker(log_level="info")
+    assert (ended.value.code, len(started)) == (0, 1)
+    assert "the server closed the connection; asked again" in caplog.text
 
 
 def test_the_engine_s_messages_are_tasks_that_exist(celery_app: Celery):

@@ -12,16 +12,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import typer
 from sqlalchemy.exc import SQLAlchemyError
 
 from retrieval import journal, tasks
 from retrieval.database import check_schema, connect
-from retrieval.errors import RetrievalError
+from retrieval.errors import RetrievalError, ServiceUnavailable
 from retrieval.keeper import SnapshotKeeper
 from retrieval.services import ensure_services, wait_for_broker, wait_for_database
 from retrieval.settings import Settings, load_settings
@@ -30,6 +31,10 @@ from retrieval.watchdog import Look, Watchdog, is_working
 log = logging.getLogger(__name__)
 
 QUEUES = "search,localize,ingest,maintenance"
+FAILURES = 4  # of a worker in a row, before its supervisor gives up
+PAUSE = 1.0  # seconds after the first of them, doubled after each
+SOON = 60.0  # seconds; a worker that lived longer has worked, whatever it then failed of
+_T = TypeVar("_T")
 
 
 def worker(
@@ -49,10 +54,11 @@ def worker(
 ) -> None:
     """Run a worker until it is stopped (Ctrl-C, or SIGTERM: work in hand is finished first)."""
     settings = load_settings()
-    endpoints = ensure_services(settings)
+    endpoints = _patiently(lambda: ensure_services(settings), settings.service_timeout)
     wait_for_database(endpoints.database_url, settings.service_timeout)
     wait_for_broker(endpoints.broker_url, settings.service_timeout)
-    check_schema(connect(endpoints.database_url))
+    database = connect(endpoints.database_url)
+    _patiently(lambda: check_schema(database), settings.service_timeout)
     journal.start(log_level.upper())
     # A GPU process must not fork (CUDA does not survive it), hence the solo pool.
     pool = ["--pool", "solo"] if gpu else ["--pool", "prefork", "--concurrency", str(concurrency)]
@@ -63,6 +69,20 @@ def worker(
         *pool,
     ]
     sys.exit(Supervisor(command, queues.split(","), settings).run())
+
+
+def _patiently(work: Callable[[], _T], seconds: float) -> _T:
+    """What `work` gives. A service that falls between two questions is asked again: workers are
+    started when something fell, and more may be falling."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return work()
+        except ServiceUnavailable as error:
+            if time.monotonic() > deadline:
+                raise
+            log.warning("%s; asked again", tasks.first_line(error))
+            time.sleep(0.5)
 
 
 class Supervisor:
@@ -80,6 +100,7 @@ class Supervisor:
             [sys.executable, "-m", "vcl_plugin.cli", "index", "build", "--if-due"]
         )
         self.is_stopping = False
+        self.failures = 0  # in a row, each soon after its start
         self.child = self._start()
         # The worker has a group of its own, so that all of it can be ended; so a Ctrl-C in the
         # terminal reaches us alone.
@@ -87,21 +108,34 @@ class Supervisor:
             signal.signal(number, self._pass_on)
 
     def run(self) -> int:
-        """Until the worker ends; returns its exit code. One that was killed is started anew."""
+        """Until the worker ends; returns its exit code. One that was killed is started anew, and so
+        is one that failed, unless it fails again and again: that is no outage."""
         while True:
             try:
                 code = self.child.wait(timeout=min(2.0, self.settings.sweep_seconds))
             except subprocess.TimeoutExpired:
                 self._look_after()
                 continue
-            if code >= 0 or self.is_stopping:
+            if code == 0 or self.is_stopping or (code > 0 and self._is_hopeless()):
                 self.keeper.stop()
                 return code
-            log.warning("the worker was killed by signal %d; it is started anew", -code)
+            how = f"failed with code {code}" if code > 0 else f"was killed by signal {-code}"
+            log.warning("the worker %s; it is started anew", how)
             self._restart()
+
+    def _is_hopeless(self) -> bool:
+        """Whether it failed too often; if not, a pause is made, longer each time."""
+        if time.monotonic() - self.started > SOON:
+            self.failures = 0
+        self.failures += 1
+        if self.failures > FAILURES:
+            return True
+        time.sleep(PAUSE * 2 ** (self.failures - 1))
+        return self.is_stopping
 
     def _start(self) -> subprocess.Popen[bytes]:
         threads = os.environ.get("OMP_NUM_THREADS", "1")
+        self.started = time.monotonic()
         return subprocess.Popen(
             self.command,
             env=os.environ | {"OMP_NUM_THREADS": threads},
