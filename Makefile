@@ -11,7 +11,7 @@ demo: $(VENV)/.runtime
 	$(VENV)/bin/vcl demo
 
 test: $(VENV)/.developer
-	$(VENV)/bin/pytest --numprocesses 2 --dist loadfile
+	$(VENV)/bin/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 # In an environment of its own: milvus-lite brings faiss-cpu, and a GPU site has faiss-gpu.
 test-milvus: $(VENV)-milvus/.ready

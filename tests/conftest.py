@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +19,34 @@ from retrieval.services import Endpoints, ensure_services, stop_services
 from retrieval.settings import Settings
 
 _numbers = itertools.count(1)
+
+# Two processes of tests fill two cores. Threads beside them would wait for each other in loops that
+# burn the cores they wait for: tests of the network took ten times as long. Read when torch, FAISS
+# and NumPy's BLAS are loaded, which none is yet, and inherited by every process that a test starts.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Files that take longest, for they wait for real workers: begun last, one would end alone.
+LONG_FILES = (
+    "faults/test_faults.py",
+    "test_readme.py",
+    "end_to_end/",
+    "hostile/test_site.py",
+    "hostile/test_media.py",
+    "retrieval/test_services.py",
+    "retrieval/test_index_crashes.py",
+    "vcl_plugin/training/",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first; within a file, and among the others, the order stays."""
+
+    def place(item: pytest.Item) -> int:
+        path = item.path.as_posix()
+        places = (number for number, each in enumerate(LONG_FILES) if f"tests/{each}" in path)
+        return next(places, len(LONG_FILES))
+
+    items.sort(key=place)
 
 
 def run_sql(url: str, *statements: str) -> None:
