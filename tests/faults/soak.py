@@ -127,9 +127,9 @@ def _finish(ground: Ground, work: Work, row: Row) -> Row:
     work.wait(PATIENCE)
     ground.wake_stopped()
     row.counts.append(work.count())
-    print(
-        f"{row.fault}: {row.counts[-1]}, ended {time.monotonic() - started:.1f} s later", flush=True
-    )
+    well = "".join(f"well again after {each:.1f} s, " for each in row.recoveries)
+    ended = f"ended {time.monotonic() - started:.1f} s later"
+    print(f"{row.fault}: {row.counts[-1]}, {well}{ended}", flush=True)
     return row
 
 
