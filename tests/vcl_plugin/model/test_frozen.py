@@ -9,11 +9,10 @@ from golden_weights import golden_pair, padded
 from test_golden import LOW, OUTPUTS, WHOLE, assert_close, pair_of, strided
 
 from retrieval.errors import BadSetting
-from vcl_plugin.model import SMALL, TransVCL
-from vcl_plugin.model.folded import Activated, FoldedDetector, corners_to_kernel
+from vcl_plugin.model import SMALL, TransVCL, winograd
+from vcl_plugin.model.folded import FoldedDetector, corners_to_kernel
 from vcl_plugin.model.frozen import FrozenTransVCL
 from vcl_plugin.model.runtime import RUNTIMES, installed_runtimes, open_runtime
-from vcl_plugin.model.winograd import Plane, WinogradConv, transforms
 
 TINY = replace(SMALL, map_size=64, max_frames=100, norm2_start=1.0)
 
@@ -140,25 +139,18 @@ def test_a_peak_needs_more_than_one_lucky_frame(frozen):
     assert lucky.peak() == pytest.approx(0.2)
 
 
-def test_winograd_transforms_are_a_convolution():
-    A, G, B = transforms()
-    data, taps = torch.randn(6).double(), torch.randn(3).double()
-    expected = torch.stack([data[i : i + 3] @ taps for i in range(4)])
-    torch.testing.assert_close(A @ ((G @ taps) * (B @ data)), expected)
-
-
+@pytest.mark.parametrize("has_nnpack", [True, False])
 @pytest.mark.parametrize("size", [(1, 1), (4, 4), (7, 13), (40, 41), (130, 30)])
-def test_winograd_equals_the_convolution(size):
+def test_winograd_equals_the_convolution(monkeypatch, size, has_nnpack):
+    if has_nnpack and not winograd.HAS_NNPACK:
+        pytest.skip("torch was built without NNPACK")
+    monkeypatch.setattr(winograd, "HAS_NNPACK", has_nnpack)
     torch.manual_seed(0)
-    layer = Activated(torch.randn(24, 16, 3, 3) / 12, torch.randn(24), 1, 1)
-    picture = torch.randn(*size, 16)
-    with torch.inference_mode():
-        expected = layer(picture.permute(2, 0, 1)[None])[0].permute(1, 2, 0)
-        found = WinogradConv(layer)(Plane.of(picture))
-    torch.testing.assert_close(found.inside, expected, rtol=1e-4, atol=1e-4)
-    frame = found.framed.clone()
-    frame[1 : size[0] + 1, 1 : size[1] + 1] = 0
-    assert not frame.any()
+    weight, bias = torch.randn(24, 16, 3, 3) / 12, torch.randn(24)
+    picture = torch.randn(1, 16, 150, 60)[..., : size[0], : size[1]]
+    expected = torch.nn.functional.conv2d(picture, weight, bias, padding=1)
+    found = winograd.convolve(picture, weight, bias)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_three_equal_channels_through_corners_are_one_strided_kernel():
