@@ -112,7 +112,7 @@ def resize_map(channels: Tensor, config: TransVCLConfig) -> Tensor:
         stacked = F.adaptive_max_pool2d(stacked, kept)
     rows = nearest_cells(stacked.shape[1], size, stacked.device)
     columns = nearest_cells(stacked.shape[2], size, stacked.device)
-    return stacked[:, rows[:, None], columns[None, :]]
+    return stacked.index_select(1, rows).index_select(2, columns)
 
 
 def nearest_cells(cells: int, size: int, device: torch.device | None = None) -> Tensor:

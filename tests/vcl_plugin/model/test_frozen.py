@@ -9,10 +9,16 @@ from golden_weights import golden_pair, padded
 from test_golden import LOW, OUTPUTS, WHOLE, assert_close, pair_of, strided
 
 from retrieval.errors import BadSetting
-from vcl_plugin.model import SMALL, TransVCL, winograd
+from vcl_plugin.model import SMALL, TransVCL, pieces, winograd
 from vcl_plugin.model.folded import FoldedDetector, corners_to_kernel
 from vcl_plugin.model.frozen import FrozenTransVCL
-from vcl_plugin.model.runtime import RUNTIMES, installed_runtimes, open_runtime
+from vcl_plugin.model.runtime import (
+    RUNTIMES,
+    OnnxRuntime,
+    export_onnx,
+    installed_runtimes,
+    open_runtime,
+)
 
 TINY = replace(SMALL, map_size=64, max_frames=100, norm2_start=1.0)
 
@@ -151,6 +157,36 @@ def test_winograd_equals_the_convolution(monkeypatch, size, has_nnpack):
     expected = torch.nn.functional.conv2d(picture, weight, bias, padding=1)
     found = winograd.convolve(picture, weight, bias)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+class Wide(torch.nn.Module):
+    """Two convolutions that Winograd computes faster, a shortcut around one, and two others."""
+
+    def __init__(self):
+        super().__init__()
+        self.enter = torch.nn.Conv2d(1, 128, 3, padding=1)
+        self.first = torch.nn.Conv2d(128, 128, 3, padding=1)
+        self.second = torch.nn.Conv2d(128, 128, 3, padding=1)
+        self.leave = torch.nn.Conv2d(128, 8, 3, stride=2, padding=1)
+
+    def forward(self, picture):
+        x = self.enter(picture).relu()
+        x = x + self.first(x).relu()
+        return self.leave(x), self.second(x).relu()
+
+
+@pytest.mark.parametrize("has_nnpack", [True, False])
+def test_a_graph_in_pieces_is_the_same_network(monkeypatch, has_nnpack):
+    if has_nnpack and not pieces.HAS_NNPACK:
+        pytest.skip("torch was built without NNPACK")
+    monkeypatch.setattr(pieces, "HAS_NNPACK", has_nnpack)
+    torch.manual_seed(0)
+    network, pictures = Wide().requires_grad_(False), torch.randn(2, 1, 40, 40)
+    content = export_onnx(network, (1, 40, 40))
+    then = [piece.then is not None for piece in pieces.cut_graph(content)]
+    assert then == ([True, True, False] if has_nnpack else [False])
+    for found, expected in zip(OnnxRuntime(content).run(pictures), network(pictures), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_three_equal_channels_through_corners_are_one_strided_kernel():
