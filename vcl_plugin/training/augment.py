@@ -6,7 +6,7 @@ Called by `pairs` for made-up pairs and by `folders` for given ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -26,7 +26,8 @@ Draw = np.random.Generator
 class TrainingPair:
     """A pair to learn from. `boxes` is None where nobody marked them, `is_copy` where nobody said.
 
-    `weight` scales every term of its loss.
+    What lies in a `doubtful` box may be a copy or not: its cells teach no objectness. `weight`
+    scales every term of the pair's loss.
     """
 
     query: Array  # (n, 256)
@@ -35,6 +36,15 @@ class TrainingPair:
     is_copy: bool | None
     weight: float = 1.0
     key: str = ""
+    doubtful: NDArray[np.float32] | None = None  # (k, 4) seconds
+
+    def move_boxes(
+        self, move: Callable[[NDArray[np.float32]], NDArray[np.float32]]
+    ) -> TrainingPair:
+        """The pair with `move` applied to every box that it has."""
+        boxes = None if self.boxes is None else move(self.boxes)
+        doubtful = None if self.doubtful is None else move(self.doubtful)
+        return replace(self, boxes=boxes, doubtful=doubtful)
 
 
 def vary_geometry(row: Geometry, draw: Draw, max_frames: int) -> Geometry:
@@ -144,17 +154,18 @@ def vary_pair(pair: TrainingPair, choices: Augment, draw: Draw) -> TrainingPair:
 def reverse_reference(pair: TrainingPair) -> TrainingPair:
     """The reference runs backwards, so every forward copy becomes a reversed one."""
     turned = np.ascontiguousarray(pair.reference[::-1])
-    if pair.boxes is None:
-        return replace(pair, reference=turned)
-    boxes = pair.boxes.copy()
-    boxes[:, 1] = len(turned) - pair.boxes[:, 3]
-    boxes[:, 3] = len(turned) - pair.boxes[:, 1]
-    return replace(pair, reference=turned, boxes=boxes)
+    length = len(turned)
+
+    def turn(boxes: NDArray[np.float32]) -> NDArray[np.float32]:
+        q_start, r_start, q_end, r_end = boxes.T
+        return np.stack([q_start, length - r_end, q_end, length - r_start], axis=1)
+
+    return replace(pair.move_boxes(turn), reference=turned)
 
 
 def swap_sides(pair: TrainingPair) -> TrainingPair:
-    boxes = None if pair.boxes is None else pair.boxes[:, [1, 0, 3, 2]]
-    return replace(pair, query=pair.reference, reference=pair.query, boxes=boxes)
+    swapped = pair.move_boxes(lambda boxes: boxes[:, [1, 0, 3, 2]])
+    return replace(swapped, query=pair.reference, reference=pair.query)
 
 
 def drop_frames(pair: TrainingPair, draw: Draw, most: float = 0.15) -> TrainingPair:
@@ -163,16 +174,18 @@ def drop_frames(pair: TrainingPair, draw: Draw, most: float = 0.15) -> TrainingP
     is_kept = draw.random(len(pair.query)) >= share
     if is_kept.sum() < 8:
         return pair
-    boxes = pair.boxes
-    if boxes is not None:
-        before = np.concatenate([[0], np.cumsum(is_kept)])  # kept frames before each second
-        boxes = boxes.copy()
+    before = np.concatenate([[0], np.cumsum(is_kept)])  # kept frames before each second
+
+    def close_up(boxes: NDArray[np.float32]) -> NDArray[np.float32]:
+        closed = boxes.copy()
         for side in (0, 2):
-            boxes[:, side] = before[np.clip(boxes[:, side], 0, len(is_kept)).astype(int)]
-        boxes = boxes[boxes[:, 2] - boxes[:, 0] >= MIN_SIDE]
-        if len(boxes) < len(pair.boxes):  # type: ignore[arg-type]
-            return pair  # a copy dropped to nothing would leave its last frame unlabelled
-    return replace(pair, query=pair.query[is_kept], boxes=boxes)
+            closed[:, side] = before[np.clip(boxes[:, side], 0, len(is_kept)).astype(int)]
+        return closed[closed[:, 2] - closed[:, 0] >= MIN_SIDE]
+
+    closed = replace(pair.move_boxes(close_up), query=pair.query[is_kept])
+    if pair.boxes is not None and len(closed.boxes) < len(pair.boxes):  # type: ignore[arg-type]
+        return pair  # a copy dropped to nothing would leave its last frame unlabelled
+    return closed
 
 
 def add_same_scenes(pair: TrainingPair, draw: Draw) -> TrainingPair:
@@ -183,7 +196,10 @@ def add_same_scenes(pair: TrainingPair, draw: Draw) -> TrainingPair:
     stairs of blocks, where a copy is a line. Stretches that hold a copy are left alone.
     """
     sides = [pair.query.copy(), pair.reference.copy()]
-    spans = [_free_span(len(each), pair.boxes, side, draw) for side, each in enumerate(sides)]
+    taken = pair.boxes
+    if taken is not None and pair.doubtful is not None:
+        taken = np.concatenate([taken, pair.doubtful])
+    spans = [_free_span(len(each), taken, side, draw) for side, each in enumerate(sides)]
     scenes = int(draw.integers(1, 5))
     if min(end - start for start, end in spans) < 4 * scenes:
         return pair

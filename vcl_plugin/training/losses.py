@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vcl_plugin.model.transvcl import TransVCLOutput
@@ -70,8 +71,12 @@ def _segment_terms(
         if pair.boxes is None:
             continue
         target = torch.zeros_like(raw[i, :, 4])
+        counts = torch.ones_like(target)
+        if pair.doubtful is not None and len(pair.doubtful):
+            doubtful = boxes_in_pixels(pair, pair.doubtful, map_size).to(raw.device)
+            counts[cells_inside(grid, doubtful)] = 0.0
         if len(pair.boxes):
-            truth = boxes_in_pixels(pair, map_size).to(raw.device)
+            truth = boxes_in_pixels(pair, pair.boxes, map_size).to(raw.device)
             found = assign_cells(
                 boxes[i, :, :4].detach(), raw[i, :, 4], raw[i, :, 5], truth, grid,
                 choices.centre_radius,
@@ -83,10 +88,10 @@ def _segment_terms(
                 classes = classes + pair.weight * F.binary_cross_entropy_with_logits(
                     raw[i, found.cells, 5], found.ious.clamp(0, 1), reduction="sum"
                 )
-                target[found.cells] = 1.0
+                target[found.cells] = counts[found.cells] = 1.0
                 count += pair.weight * len(found.cells)
         objectness = objectness + pair.weight * F.binary_cross_entropy_with_logits(
-            raw[i, :, 4], target, reduction="sum"
+            raw[i, :, 4], target, weight=counts, reduction="sum"
         )
     share = max(count, 1.0)
     return box / share, objectness / share, classes / share
@@ -101,11 +106,17 @@ def _paired_ious(boxes: Tensor, truth: Tensor) -> Tensor:
     return common / union.clamp(min=1e-9)
 
 
-def boxes_in_pixels(pair: TrainingPair, map_size: int) -> Tensor:
-    """True boxes as cx, cy, w, h on the detector's picture: x is the reference, y the query."""
-    assert pair.boxes is not None
+def cells_inside(grid: Tensor, boxes: Tensor) -> Tensor:
+    """Which cells have their centre in one of the boxes (cx, cy, w, h in pixels). (A,)"""
+    centres = (grid[:, :2] + 0.5) * grid[:, 2:]
+    distance = (centres[:, None] - boxes[None, :, :2]).abs()  # (A, k, 2)
+    return (distance <= boxes[None, :, 2:] / 2).all(dim=2).any(dim=1)
+
+
+def boxes_in_pixels(pair: TrainingPair, boxes: NDArray[np.float32], map_size: int) -> Tensor:
+    """Boxes as cx, cy, w, h on the detector's picture: x is the reference, y the query."""
     scale = np.array([len(pair.query), len(pair.reference)] * 2, np.float32) / map_size
-    q0, r0, q1, r1 = torch.from_numpy(pair.boxes / scale).float().unbind(dim=1)
+    q0, r0, q1, r1 = torch.from_numpy(boxes / scale).float().unbind(dim=1)
     return torch.stack([(r0 + r1) / 2, (q0 + q1) / 2, r1 - r0, q1 - q0], dim=1)
 
 

@@ -9,32 +9,51 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from retrieval.records import Segment
+from vcl_plugin.evaluation.metrics import JudgedPair
 from vcl_plugin.localize import TransVCLLocalizer, calibrate
 from vcl_plugin.model.transvcl import TransVCL
 from vcl_plugin.refinement import RefinedLocalizer
 from vcl_plugin.training.augment import TrainingPair
 from vcl_plugin.training.pairs import PairSet
 from vcl_plugin.training.recipe import Pseudo
-from vcl_plugin.training.validation import LOWEST_SCORE
+from vcl_plugin.training.validation import LOWEST_SCORE, fit_calibration
 
 Row = dict[str, Any]
+
+
+class Trust(NamedTuple):
+    """Slope and offset by which a teacher's score becomes the chance that a box is right: in a pair
+    of which nothing is known, and in one that is known to be a copy, where a box is right more
+    often."""
+
+    any: tuple[float, float]
+    copies: tuple[float, float]
+
+
+AS_THEY_ARE = Trust((1.0, 0.0), (1.0, 0.0))
+
+
+def measure_trust(judged: Sequence[JudgedPair]) -> Trust:
+    """By what a teacher found in pairs whose truth is known."""
+    return Trust(fit_calibration(judged), fit_calibration([each for each in judged if each.truth]))
 
 
 def label_pairs(
     teacher: TransVCL,
     pairs: PairSet,
     choices: Pseudo,
-    calibration: tuple[float, float] = (1.0, 0.0),
+    trust: Trust = AS_THEY_ARE,
 ) -> list[Row]:
-    """A row a pair: `boxes` (None: do not learn boxes from it) and `is_copy` (None: nor that).
+    """A row a pair: `boxes` (None: do not learn boxes from it), `doubtful` ones, which teach
+    nothing, and `is_copy` (None: nothing is learnt from the pair).
 
-    `calibration` turns the teacher's scores into chances. Without it a teacher of a short run,
-    whose scores stay near 0.1, is sure of nothing and calls every copy a negative.
+    `trust` turns the teacher's scores into chances. Without it a teacher of a short run, whose
+    scores stay near 0.1, is sure of nothing and calls every copy a negative.
     """
     # With refined ends: what the map says of them no student needs to unlearn.
     localizer = RefinedLocalizer(TransVCLLocalizer(teacher, min_score=LOWEST_SCORE, cascade="off"))
@@ -44,7 +63,9 @@ def label_pairs(
         found: Sequence[Segment] = ()
         if pair.is_copy is not False:  # a pair known to be no copy needs no teacher
             found = [
-                replace(each, score=calibrate(each.score, calibration))
+                replace(
+                    each, score=calibrate(each.score, trust.copies if pair.is_copy else trust.any)
+                )
                 for each in localizer.localize(pair.query, pair.reference)
             ]
         rows.append(judge_pair(found, pair.is_copy, choices))
@@ -56,19 +77,24 @@ def judge_pair(found: Sequence[Segment], is_copy: bool | None, choices: Pseudo) 
 
     A weak label filters: what is known to be no copy has no box whatever the teacher saw, and what
     is known to be one still teaches the video level when no box is sure. Without any label a pair
-    with no sure box is a negative only when the teacher saw next to nothing.
+    with no sure box is a negative only when the teacher saw next to nothing. A box that is neither
+    sure nor surely wrong is left out: called background, it would teach the student to miss what
+    its teacher missed.
     """
     if is_copy is False:
-        return {"boxes": [], "is_copy": False}
+        return {"boxes": [], "doubtful": [], "is_copy": False}
     sure = [list(each.box) for each in found if each.score >= choices.min_confidence]
+    floor = 1 - choices.min_negative_confidence
+    doubtful = [list(each.box) for each in found if floor < each.score < choices.min_confidence]
     if sure:
-        return {"boxes": sure, "is_copy": True}
+        return {"boxes": sure, "doubtful": doubtful, "is_copy": True}
     if is_copy:
-        return {"boxes": None, "is_copy": True}
-    best = max((each.score for each in found), default=0.0)
-    if best <= 1 - choices.min_negative_confidence:
-        return {"boxes": [], "is_copy": False}
-    return {"boxes": None, "is_copy": None}
+        return {"boxes": None, "doubtful": [], "is_copy": True}
+    return {
+        "boxes": None if doubtful else [],
+        "doubtful": [],
+        "is_copy": None if doubtful else False,
+    }
 
 
 class PseudoLabelled:
@@ -87,6 +113,7 @@ class PseudoLabelled:
         return replace(
             self.pairs.pair(place),
             boxes=None if boxes is None else np.array(boxes, np.float32).reshape(-1, 4),
+            doubtful=np.array(row["doubtful"], np.float32).reshape(-1, 4),
             is_copy=row["is_copy"],
             weight=self.weight,
         )

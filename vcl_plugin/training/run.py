@@ -34,9 +34,15 @@ from vcl_plugin.training.finishing import finish_weights
 from vcl_plugin.training.loop import Place, Trainer
 from vcl_plugin.training.losses import Terms
 from vcl_plugin.training.pairs import Alternating, PairSet, open_pairs
-from vcl_plugin.training.pseudo import PseudoLabelled, label_pairs
+from vcl_plugin.training.pseudo import (
+    AS_THEY_ARE,
+    PseudoLabelled,
+    Trust,
+    label_pairs,
+    measure_trust,
+)
 from vcl_plugin.training.recipe import Recipe
-from vcl_plugin.training.validation import fit_calibration, judge_network
+from vcl_plugin.training.validation import judge_network
 
 LOG_EVERY = 20  # steps
 # What may differ between a checkpoint and the recipe that goes on from it.
@@ -119,7 +125,7 @@ class Run:
         teacher = load_transvcl(self.recipe.pseudo.teacher or self._train_teacher())
         labels = self.folder / "pseudo.json"
         if not labels.exists():
-            trust = self._calibration_of(teacher)
+            trust = self._trust_in(teacher)
             found = [label_pairs(teacher, each, self.recipe.pseudo, trust) for each in others]
             self._write("pseudo.json", json.dumps(found))
         stored = json.loads(labels.read_text(encoding="utf-8"))
@@ -129,13 +135,12 @@ class Run:
         ]
         return Alternating([labelled, *marked], self.recipe.loop.seed)
 
-    def _calibration_of(self, teacher: TransVCL) -> tuple[float, float]:
+    def _trust_in(self, teacher: TransVCL) -> Trust:
         """What the teacher's scores are worth, by the validation pairs; as they are without any."""
         validation = self.recipe.validation
         if validation.folder is None:
-            return (1.0, 0.0)
-        folder = Folder(validation.folder)
-        return fit_calibration(judge_network(teacher, folder).pairs)
+            return AS_THEY_ARE
+        return measure_trust(judge_network(teacher, Folder(validation.folder)).pairs)
 
     def _train_teacher(self) -> Path:
         """A run of its own on the labelled pairs alone, inside this run's folder."""

@@ -73,6 +73,16 @@ def test_dropped_frames_close_the_box_up():
     assert width < before.boxes[0, 2] - before.boxes[0, 0]
 
 
+def test_doubtful_boxes_move_with_the_others():
+    pair = plant(1)
+    pair = replace(pair, doubtful=pair.boxes)
+    draw = np.random.default_rng(3)
+    for change in (reverse_reference, swap_sides, lambda each: drop_frames(each, draw, most=0.4)):
+        moved = change(pair)
+        assert np.array_equal(moved.doubtful, moved.boxes)
+        assert not np.array_equal(moved.doubtful, pair.doubtful)
+
+
 def test_same_scenes_make_blocks_and_leave_the_copy_alone():
     draw = np.random.default_rng(2)
     before = plant(3, n=120, m=130)

@@ -72,7 +72,7 @@ def test_ious_of_known_boxes():
 
 def test_boxes_become_pixels_with_the_reference_along_x():
     pair = replace(plant(0, n=32, m=64), boxes=np.array([[8, 32, 16, 64]], np.float32))
-    assert boxes_in_pixels(pair, 64).tolist() == [[48.0, 24.0, 32.0, 16.0]]
+    assert boxes_in_pixels(pair, pair.boxes, 64).tolist() == [[48.0, 24.0, 32.0, 16.0]]
 
 
 def test_loss_reaches_every_parameter():
@@ -100,6 +100,24 @@ def test_pair_of_which_nothing_is_known_teaches_nothing():
 def test_negative_pair_has_objectness_and_no_box_term():
     _, _, terms = run([plant(1, is_copy=False)] * 2)
     assert float(terms.box) == 0
+    assert float(terms.objectness) > 0
+
+
+def test_cells_of_a_doubtful_box_teach_no_objectness():
+    negative = plant(1, is_copy=False)
+    n, m = len(negative.query), len(negative.reference)
+    whole = np.array([[0, 0, n, m]], np.float32)
+    _, _, silent = run([replace(negative, doubtful=whole)] * 2)
+    assert float(silent.objectness) == 0
+    _, _, full = run([negative] * 2)
+    _, _, some = run([replace(negative, doubtful=whole / 2)] * 2)
+    assert 0 < float(some.objectness) < float(full.objectness)
+
+
+def test_a_sure_box_teaches_even_inside_a_doubtful_one():
+    pair = plant(1)
+    whole = np.array([[0, 0, len(pair.query), len(pair.reference)]], np.float32)
+    _, _, terms = run([replace(pair, doubtful=whole)] * 2)
     assert float(terms.objectness) > 0
 
 

@@ -12,8 +12,16 @@ from retrieval.errors import Refused
 from retrieval.records import Segment, Span
 from tests.vcl_plugin.training.planted_pairs import PlantedPairs, plant
 from tests.vcl_plugin.training.test_run import RECIPE, make_folder
+from vcl_plugin.evaluation.metrics import JudgedPair
+from vcl_plugin.localize import calibrate
 from vcl_plugin.training.pairs import Alternating, FolderPairs, LabelledShare
-from vcl_plugin.training.pseudo import PseudoLabelled, judge_pair, label_pairs
+from vcl_plugin.training.pseudo import (
+    PseudoLabelled,
+    Trust,
+    judge_pair,
+    label_pairs,
+    measure_trust,
+)
 from vcl_plugin.training.recipe import Data, Loop, Pseudo
 from vcl_plugin.training.run import Run
 
@@ -24,20 +32,35 @@ FAINT = Segment(Span(10, 15), Span(3, 8), 0.05)
 
 
 @pytest.mark.parametrize(
-    ("found", "is_copy", "boxes", "verdict"),
+    ("found", "is_copy", "boxes", "doubtful", "verdict"),
     [
-        ([SURE, UNSURE], None, [[0, 3, 5, 8]], True),
-        ([UNSURE], None, None, None),
-        ([FAINT], None, [], False),
-        ([], None, [], False),
-        ([SURE], False, [], False),
-        ([UNSURE], True, None, True),
-        ([SURE, UNSURE], True, [[0, 3, 5, 8]], True),
+        ([SURE, UNSURE], None, [[0, 3, 5, 8]], [[10, 3, 15, 8]], True),
+        ([SURE, FAINT], None, [[0, 3, 5, 8]], [], True),
+        ([UNSURE], None, None, [], None),
+        ([FAINT], None, [], [], False),
+        ([], None, [], [], False),
+        ([SURE], False, [], [], False),
+        ([UNSURE], True, None, [], True),
+        ([SURE, UNSURE], True, [[0, 3, 5, 8]], [[10, 3, 15, 8]], True),
     ],
 )
-def test_what_a_teachers_answer_teaches(found, is_copy, boxes, verdict):
+def test_what_a_teachers_answer_teaches(found, is_copy, boxes, doubtful, verdict):
     row = judge_pair(found, is_copy, CHOICES)
-    assert (row["boxes"], row["is_copy"]) == (boxes, verdict)
+    assert (row["boxes"], row["doubtful"], row["is_copy"]) == (boxes, doubtful, verdict)
+
+
+def test_a_teacher_is_trusted_more_where_a_copy_is_known_to_be():
+    hit, miss = [(0.0, 3.0, 5.0, 8.0)], [(40.0, 40.0, 45.0, 45.0)]
+    judged = [
+        JudgedPair("q", "r", found=found, truth=truth, scores=[score])
+        for found, truth, score in [
+            *[(hit, hit, 0.3)] * 6,
+            *[(miss, hit, 0.2)] * 2,
+            *[(miss, [], 0.3)] * 6,
+        ]
+    ]
+    trust = measure_trust(judged)
+    assert calibrate(0.3, trust.copies) > calibrate(0.3, trust.any)
 
 
 def test_faint_scores_of_a_short_run_are_trusted_by_what_they_turned_out_to_be_worth(monkeypatch):
@@ -53,17 +76,21 @@ def test_faint_scores_of_a_short_run_are_trusted_by_what_they_turned_out_to_be_w
     bare = LabelledShare(PlantedPairs(size=4), 1e-9, "unlabelled")
     as_they_are = label_pairs(None, bare, CHOICES)
     assert {row["is_copy"] for row in as_they_are} == {False}
-    calibrated = label_pairs(None, bare, CHOICES, calibration=(1.0, 4.0))
+    calibrated = label_pairs(None, bare, CHOICES, Trust(any=(1.0, 4.0), copies=(1.0, 0.0)))
     assert [len(row["boxes"]) for row in calibrated] == [1] * 4
 
 
 def test_pairs_that_teach_nothing_are_left_out_and_others_carry_their_weight():
-    rows = [{"boxes": None, "is_copy": None}, {"boxes": [[0, 0, 4, 4]], "is_copy": True}]
+    rows = [
+        {"boxes": None, "doubtful": [], "is_copy": None},
+        {"boxes": [[0, 0, 4, 4]], "doubtful": [[6, 6, 9, 9]], "is_copy": True},
+    ]
     marked = PseudoLabelled(PlantedPairs(size=2), rows, weight=0.5)
     assert marked.size == 1
     pair = marked.pair(0)
     assert pair.weight == 0.5
     assert pair.boxes.tolist() == [[0, 0, 4, 4]]
+    assert pair.doubtful.tolist() == [[6, 6, 9, 9]]
     assert np.array_equal(pair.query, plant(1).query)
 
 
