@@ -193,7 +193,9 @@ def add_same_scenes(pair: TrainingPair, draw: Draw) -> TrainingPair:
 
     Two takes of a scene, or an hour of one fixed camera: frames resemble each other across the
     videos as much as within them, and no moment answers another. On the map that is a block, or
-    stairs of blocks, where a copy is a line. Stretches that hold a copy are left alone.
+    stairs of blocks, where a copy is a line. Half of the scenes move in ways of their own (`Sway`),
+    so that moments do resemble each other by what changes in them. Stretches that hold a copy are
+    left alone.
     """
     sides = [pair.query.copy(), pair.reference.copy()]
     taken = pair.boxes
@@ -209,14 +211,46 @@ def add_same_scenes(pair: TrainingPair, draw: Draw) -> TrainingPair:
         side = sides[int(draw.integers(2))]
         bases[known] = side[int(draw.integers(len(side)))]
     likeness = np.sqrt(draw.uniform(0.3, 0.97, scenes))  # of each side to the scene
+    sways = [Sway.draw(draw, pair.query.shape[1]) for _ in range(scenes)]
     for side, (start, end) in zip(sides, spans, strict=True):
         cuts = np.linspace(start, end, scenes + 1).astype(int)
         for place, (low, high) in enumerate(pairwise(cuts)):
             take = _unit(draw.standard_normal((1, side.shape[1]), np.float32))
             drift = np.cumsum(_noise((high - low, side.shape[1]), 0.15, draw), axis=0)
             frames = likeness[place] * bases[place] + np.sqrt(1 - likeness[place] ** 2) * take
-            side[low:high] = _unit((frames + draw.uniform(0.1, 1.0) * drift).astype(np.float32))
+            frames = frames + draw.uniform(0.1, 1.0) * drift + sways[place].move(high - low, draw)
+            side[low:high] = _unit(frames.astype(np.float32))
     return replace(pair, query=sides[0], reference=sides[1])
+
+
+@dataclass(frozen=True)
+class Sway:
+    """How a scene moves whoever films it and whenever: a tree in the wind, a belt, a street where
+    everybody walks the same way. Two takes of it move in the same directions at other times."""
+
+    ways: Array  # (k, 256), as long as the motion is large
+    seconds: float  # of one swing, or of one passing
+    is_passing: bool
+
+    @classmethod
+    def draw(cls, draw: Draw, dimension: int) -> Sway:
+        reach = draw.uniform(0.1, 0.7) if draw.random() < 0.5 else 0.0
+        ways = _unit(draw.standard_normal((int(draw.integers(1, 6)), dimension), np.float32))
+        return cls(reach * ways, float(draw.uniform(2, 12)), bool(draw.random() < 0.5))
+
+    def move(self, length: int, draw: Draw) -> Array:
+        """(length, 256): one take of it."""
+        ways, seconds = len(self.ways), np.arange(length)[:, None]
+        if not self.is_passing:  # to and fro, each way at a pace near the scene's
+            pace = self.seconds * draw.uniform(0.8, 1.25, ways)
+            course = np.sin(2 * np.pi * (seconds / pace + draw.random(ways)))
+        else:  # now and then something passes, from the first way to the last
+            course = np.zeros((length, ways))
+            for start in draw.uniform(-self.seconds, length, 1 + int(length / (2 * self.seconds))):
+                along = (seconds - start) / self.seconds * (ways + 1) - 1
+                course += np.exp(-((along - np.arange(ways)) ** 2))
+        moved: Array = (course @ self.ways).astype(np.float32)
+        return moved
 
 
 def _free_span(

@@ -4,12 +4,14 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.vcl_plugin.training.planted_pairs import plant
 from vcl_plugin.evaluation.composition import MAX_SPEED, Geometry
 from vcl_plugin.training.augment import (
+    Sway,
     add_noise,
     add_same_scenes,
     drop_frames,
@@ -95,6 +97,22 @@ def test_same_scenes_make_blocks_and_leave_the_copy_alone():
     other = (before.reference != after.reference).any(axis=1)
     block = after.query[changed] @ after.reference[other].T
     assert block.mean() > 0.1
+
+
+@pytest.mark.parametrize("is_passing", [True, False])
+def test_two_takes_of_a_moving_scene_move_alike_at_other_times(is_passing):
+    draw = np.random.default_rng(1)
+    ways = np.eye(3, 64, dtype=np.float32)
+    sway = Sway(ways, seconds=6.0, is_passing=is_passing)
+    first, second = sway.move(60, draw), sway.move(60, draw)
+    assert np.abs(first[:, 3:]).max() == 0, "it moves in its own ways only"
+    assert first.std() > 0.05
+    units = [
+        each / np.linalg.norm(each, axis=1, keepdims=True).clip(1e-3) for each in (first, second)
+    ]
+    alike = units[0] @ units[1].T
+    assert np.quantile(alike.max(axis=1), 0.5) > 0.9, "most moments have a like in the other take"
+    assert np.diagonal(alike).mean() < 0.8, "but not at the same time"
 
 
 def test_same_scenes_stay_out_where_boxes_are_unknown():
