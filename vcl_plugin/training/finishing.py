@@ -21,26 +21,15 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from retrieval.plugins import Array, Localizer
 from retrieval.records import Segment
-from vcl_plugin.boxes import iou_matrix
 from vcl_plugin.evaluation.folder import Folder, LabelledPair
 from vcl_plugin.evaluation.metrics import JudgedPair, Summary, summarize
-from vcl_plugin.finished import VideoLogit
-from vcl_plugin.localize import TransVCLLocalizer, calibrate
+from vcl_plugin.localize import calibrate
 from vcl_plugin.model.checkpoint import load_transvcl, read_facts, save_transvcl
-from vcl_plugin.rating import (
-    FACTS,
-    Rating,
-    Support,
-    choose_segments,
-    describe_segments,
-    rate_candidates,
-    refine_candidates,
-)
-from vcl_plugin.refinement import map_pair
-from vcl_plugin.training.augment import TrainingPair, vary_pair
-from vcl_plugin.training.limits import choose_cascade, collect_looks
+from vcl_plugin.rating import Facts, Rating, Support, choose_segments
+from vcl_plugin.training.augment import TrainingPair
+from vcl_plugin.training.findings import CANDIDATE_SCORE, Finder, Finding, find_all
+from vcl_plugin.training.limits import choose_cascade
 from vcl_plugin.training.pairs import PairSet
 from vcl_plugin.training.recipe import Recipe
 from vcl_plugin.training.validation import (
@@ -48,11 +37,9 @@ from vcl_plugin.training.validation import (
     fit_calibration,
     judge_network,
 )
-from vcl_plugin.zoom import Zoom, look_closer
+from vcl_plugin.zoom import Zoom
 
 Rated = tuple[LabelledPair, list[Segment]]
-ReadLogit = Callable[[Array, Array], float]
-CANDIDATE_SCORE = 0.02  # detector scores from here on are worth a rating
 RIGHT, WRONG = 0.3, 0.1  # IoU with the truth; between them a candidate teaches nothing
 ZOOM = Zoom()
 # Even steps of the logit: most candidates are rated close to 0 or 1.
@@ -92,25 +79,31 @@ def finish_weights(
     recipe: Recipe,
     folder: Folder,
     count: int = 800,
-    on_pair: Callable[[], None] = lambda: None,
+    processes: int = 1,
+    on_pairs: Callable[[int, int], None] = lambda done, total: None,
 ) -> Finished:
     """Fit rating and thresholds for `weights` and write them, with the weights, to `out`.
 
-    The detector alone gets a threshold and a calibration of its own, for the method `transvcl`.
+    The detector alone gets a threshold and a calibration of its own, for the method
+    `transvcl-detector`. `on_pairs(done, total)` follows the looking.
     """
+    looked_at = math.ceil(LOOKS_SHARE * count)
+    done, total = 0, count + len(folder.pairs) + looked_at
+
+    def advance(more: int) -> None:
+        nonlocal done
+        done += more
+        on_pairs(done, total)
+
+    found = find_all(weights, pairs, recipe, folder, count, looked_at, ZOOM, processes, advance)
+    finished = finish_findings(found.learnt, found.judged, folder, ZOOM, recipe.loop.finish_far)
+    limits = choose_cascade(found.looks)
     model = load_transvcl(weights)
     plain = judge_network(model, folder, is_refined=False)
-    alone = {"min_score": plain.threshold, "calibration": fit_calibration(plain.pairs)}
-    localizer = TransVCLLocalizer(model, min_score=CANDIDATE_SCORE, cascade="off")
-    chosen = draw_pairs(pairs, recipe, count)
-    finished = finish_localizer(
-        localizer, chosen, folder, ZOOM, on_pair, VideoLogit(localizer), recipe.loop.finish_far
-    )
-    some = draw_pairs(pairs, recipe, math.ceil(LOOKS_SHARE * count))
-    limits = choose_cascade(collect_looks(model, some, ZOOM, CANDIDATE_SCORE, on_pair))
     facts = {
         **read_facts(weights),
-        **alone,
+        "min_score": plain.threshold,
+        "calibration": fit_calibration(plain.pairs),
         "detector_alone": plain.as_dict(),
         "cascade": None if limits is None else asdict(limits),
     }
@@ -119,29 +112,48 @@ def finish_weights(
 
 
 def finish_localizer(
-    localizer: Localizer,
-    pairs: Iterable[TrainingPair],
-    folder: Folder,
-    zoom: Zoom | None = None,
-    on_pair: Callable[[], None] = lambda: None,
-    read_logit: ReadLogit | None = None,
-    max_far: float = 1.0,
+    finder: Finder, pairs: Iterable[TrainingPair], folder: Folder, max_far: float = 1.0
 ) -> Finished:
-    """Rating and threshold for any method, so that all of them can be given the same.
+    """Rating and threshold for any method, so that all of them can be given the same."""
+    learnt = [finder.find(pair.query, pair.reference, pair.boxes) for pair in pairs]
+    judged = [finder.find_labelled(folder, pair) for pair in folder.pairs]
+    return finish_findings(learnt, judged, folder, finder.zoom, max_far)
 
-    `read_logit` tells what a method knows of a pair as a whole. The threshold is chosen on the
-    validation folder, see `choose_point`, and scores are calibrated on it.
-    """
-    facts, ious = collect_candidates(localizer, pairs, zoom, on_pair, read_logit)
-    rating = fit_rating(facts, ious)
+
+def finish_findings(
+    learnt: Sequence[Finding],
+    judged: Sequence[Finding],
+    folder: Folder,
+    zoom: Zoom | None,
+    max_far: float,
+) -> Finished:
+    """The rating is fitted on what was found in training pairs; the threshold is chosen on the
+    validation folder, see `choose_point`, and scores are calibrated on it."""
+    rating = fit_rating(*stack_findings(learnt))
     rated = [
-        (pair, rate_pair(localizer, folder, pair, rating, zoom, on_pair, read_logit))
-        for pair in folder.pairs
+        (pair, rate_finding(each, rating)) for pair, each in zip(folder.pairs, judged, strict=True)
     ]
-    logits = [0.0] * len(rated)
-    if read_logit is not None and rating is not None:
-        logits = [read_logit(*_load(folder, pair)) for pair, _ in rated]
+    logits = [0.0 if rating is None else each.logit for each in judged]
     return calibrate_point(rated, logits, rating, zoom, max_far)
+
+
+def stack_findings(found: Sequence[Finding]) -> tuple[Facts, NDArray[np.float64]]:
+    """Facts of all candidates, and the best IoU of each with a true box."""
+    none = Finding()
+    return (
+        np.concatenate([none.facts, *(each.facts for each in found)]),
+        np.concatenate([none.ious, *(each.ious for each in found)]),
+    )
+
+
+def rate_finding(finding: Finding, rating: Rating | None) -> list[Segment]:
+    """The candidates of one pair, scored anew, before any threshold."""
+    if rating is None:
+        return finding.segments
+    scores = rating.rate(finding.facts).tolist()
+    return [
+        replace(each, score=score) for each, score in zip(finding.segments, scores, strict=True)
+    ]
 
 
 def calibrate_point(
@@ -215,33 +227,6 @@ def upper_bound(share: float, count: int, deviations: float = 1.2816) -> float:
     return (middle + reach) / (1 + square)
 
 
-def _load(folder: Folder, pair: LabelledPair) -> tuple[Array, Array]:
-    query, reference = (
-        np.array(folder.load_features(each), np.float32)
-        for each in (pair.query_id, pair.reference_id)
-    )
-    return query, reference
-
-
-def rate_pair(
-    localizer: Localizer,
-    folder: Folder,
-    pair: LabelledPair,
-    rating: Rating | None,
-    zoom: Zoom | None,
-    on_pair: Callable[[], None] = lambda: None,
-    read_logit: ReadLogit | None = None,
-) -> list[Segment]:
-    """Refined and rated candidates of one pair, before any threshold."""
-    query, reference = _load(folder, pair)
-    found = look_closer(localizer, query, reference, zoom)
-    on_pair()
-    if not found:
-        return []
-    logit = read_logit(query, reference) if read_logit is not None else 0.0
-    return rate_candidates(map_pair(query, reference), found, rating, logit)
-
-
 def judge_candidates(
     pair: LabelledPair, candidates: Sequence[Segment], threshold: float
 ) -> JudgedPair:
@@ -256,44 +241,6 @@ def judge_candidates(
         scores=[each.score for each in found],
         topic=pair.topic,
     )
-
-
-def draw_pairs(pairs: PairSet, recipe: Recipe, count: int) -> Iterable[TrainingPair]:
-    """Training pairs that the network has not met: numbers from the far end of an endless set."""
-    first = 0 if pairs.size else 10**9
-    for number in range(min(count, pairs.size or count)):
-        draw = np.random.default_rng([recipe.loop.seed, number, 3])
-        pair = pairs.pair(first + number)
-        if pair.boxes is not None:
-            yield vary_pair(pair, recipe.augment, draw)
-
-
-def collect_candidates(
-    localizer: Localizer,
-    pairs: Iterable[TrainingPair],
-    zoom: Zoom | None = None,
-    on_pair: Callable[[], None] = lambda: None,
-    read_logit: ReadLogit | None = None,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Facts of everything a localizer finds, refined, and its best IoU with a true box."""
-    facts, ious = [np.zeros((0, len(FACTS)))], [np.zeros(0)]
-    for pair in pairs:
-        found = look_closer(localizer, pair.query, pair.reference, zoom)
-        if found:
-            maps = map_pair(pair.query, pair.reference)
-            refined = refine_candidates(maps, found)
-            logit = read_logit(pair.query, pair.reference) if read_logit is not None else 0.0
-            facts.append(describe_segments(maps, refined, logit))
-            ious.append(_best_ious([each.box for each in refined], pair.boxes))
-        on_pair()
-    return np.concatenate(facts), np.concatenate(ious)
-
-
-def _best_ious(boxes: Sequence[Sequence[float]], truth: Array | None) -> NDArray[np.float64]:
-    if truth is None or not len(truth):
-        return np.zeros(len(boxes))
-    best: NDArray[np.float64] = iou_matrix(list(boxes), truth).max(axis=1).astype(np.float64)
-    return best
 
 
 def fit_rating(

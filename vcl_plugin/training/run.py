@@ -105,7 +105,9 @@ class Run:
         target = self.folder / "finished.safetensors"
         if validation.folder and count and not target.exists():
             folder = Folder(validation.folder)
-            finish_weights(self.best_path, target, pairs, self.recipe, folder, count)
+            finish_weights(
+                self.best_path, target, pairs, self.recipe, folder, count, self.processes
+            )
 
     def _first_model(self) -> TransVCL:
         model = TransVCL(self.recipe.network)

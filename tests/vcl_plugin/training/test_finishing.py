@@ -10,13 +10,13 @@ from tests.vcl_plugin.training.planted_pairs import PlantedPairs, plant
 from tests.vcl_plugin.training.test_run import RECIPE, make_folder
 from vcl_plugin.evaluation.folder import Folder
 from vcl_plugin.rating import FACTS
+from vcl_plugin.training.findings import Finder, draw_pairs
 from vcl_plugin.training.finishing import (
     choose_point,
-    collect_candidates,
-    draw_pairs,
     finish_localizer,
     fit_rating,
     lift_all,
+    stack_findings,
     upper_bound,
 )
 
@@ -49,9 +49,14 @@ class Guessing:
         return [self.localize(query, each) for each in references]
 
 
+def collect(pairs, read_logit=None):
+    finder = Finder(Guessing(), read_logit=read_logit)
+    return stack_findings([finder.find(each.query, each.reference, each.boxes) for each in pairs])
+
+
 def test_rating_tells_right_candidates_from_wrong_ones():
-    pairs = list(draw_pairs(PlantedPairs(), RECIPE, 30))
-    facts, ious = collect_candidates(Guessing(), pairs)
+    pairs = list(draw_pairs(PlantedPairs(), RECIPE, range(30)))
+    facts, ious = collect(pairs)
     assert facts.shape[1] == len(FACTS)
     rating = fit_rating(facts, ious)
     assert rating is not None
@@ -69,8 +74,8 @@ def test_nothing_to_tell_apart_gives_no_rating():
 
 def test_any_method_can_be_finished(tmp_path):
     folder = Folder(make_folder(tmp_path / "val", count=9))
-    pairs = list(draw_pairs(PlantedPairs(), RECIPE, 30))
-    finished = finish_localizer(Guessing(), pairs, folder)
+    pairs = list(draw_pairs(PlantedPairs(), RECIPE, range(30)))
+    finished = finish_localizer(Finder(Guessing()), pairs, folder)
     assert finished.validation.f_score > 0.9
     assert finished.validation.far == 0
     assert finished.calibration_error < 0.2
@@ -101,8 +106,8 @@ def test_threshold_gives_up_recall_for_the_false_alarms_that_are_allowed(tmp_pat
 def test_what_is_known_of_the_pair_is_a_fact_of_each_candidate():
     pairs = [plant(0), plant(1, is_copy=False)]
     read = lambda query, reference: 7.0  # noqa: E731
-    known, _ = collect_candidates(Guessing(), pairs, read_logit=read)
-    unknown, _ = collect_candidates(Guessing(), pairs)
+    known, _ = collect(pairs, read)
+    unknown, _ = collect(pairs)
     place = FACTS.index("video")
     assert (known[:, place] == 7).all()
     assert (unknown[:, place] == 0).all()
@@ -128,7 +133,7 @@ def test_few_negatives_allow_fewer_alarms_than_many():
 
 
 def test_calibrated_rating_moves_its_logit():
-    facts, ious = collect_candidates(Guessing(), draw_pairs(PlantedPairs(), RECIPE, 20))
+    facts, ious = collect(draw_pairs(PlantedPairs(), RECIPE, range(20)))
     rating = fit_rating(facts, ious)
     before, after = rating.rate(facts), rating.calibrated(0.5, 1.0).rate(facts)
     logits = np.log(before / (1 - before))
@@ -142,4 +147,4 @@ def test_pairs_without_boxes_do_not_teach_the_rating():
 
             return replace(super().pair(number), boxes=None)
 
-    assert list(draw_pairs(Bare(), RECIPE, 5)) == []
+    assert list(draw_pairs(Bare(), RECIPE, range(5))) == []
