@@ -91,10 +91,13 @@ def finish(
     recipe = read_recipe(config, override or [])
     if recipe.validation.folder is None:
         raise typer.BadParameter("thresholds are chosen on pairs: --set validation.folder=DIR")
-    from vcl_plugin.evaluation.folder import Folder  # torch takes seconds
+    import torch  # takes seconds
+
+    from vcl_plugin.evaluation.folder import Folder
     from vcl_plugin.training.finishing import finish_weights
     from vcl_plugin.training.pairs import open_pairs
 
+    torch.set_num_threads(recipe.loop.threads)
     with Bar(
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
         TimeRemainingColumn(), console=stderr,
