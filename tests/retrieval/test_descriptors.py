@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw
 from safetensors.numpy import load_file, save_file
 
 from retrieval import isc
-from retrieval.descriptors import HEAD_PATH, Lite0Descriptor, load_descriptor
+from retrieval.descriptors import SHIPPED_WEIGHTS, Lite0Descriptor, load_descriptor
 from retrieval.edits import EDITS
 from retrieval.errors import BadDescriptors, MissingWeights, UnknownPlugin
 from retrieval.lite0 import build_graph, find_backbone, read_backbone
@@ -124,7 +124,7 @@ def test_the_graph_computes_what_the_network_of_the_weights_computes(scenes: np.
 def test_the_fingerprint_changes_with_weights_size_and_pooling(
     descriptor: Lite0Descriptor, tmp_path: Path
 ) -> None:
-    weights = load_file(HEAD_PATH)
+    weights = load_file(SHIPPED_WEIGHTS)
     weights["bias"] = weights["bias"] + 0.25
     save_file(weights, tmp_path / "head.safetensors")
     keys = {
@@ -132,7 +132,7 @@ def test_the_fingerprint_changes_with_weights_size_and_pooling(
         Lite0Descriptor(side=192, cache_dir=tmp_path, threads=1).fingerprint.key,
         Lite0Descriptor(power=4.0, cache_dir=tmp_path, threads=1).fingerprint.key,
         Lite0Descriptor(
-            head=tmp_path / "head.safetensors", cache_dir=tmp_path, threads=1
+            weights=tmp_path / "head.safetensors", cache_dir=tmp_path, threads=1
         ).fingerprint.key,
     }
     assert len(keys) == 4
@@ -178,9 +178,9 @@ def test_an_unknown_descriptor_lists_the_known() -> None:
 def test_a_head_that_is_no_weights_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "head.safetensors").write_bytes(b"not weights")
     with pytest.raises(MissingWeights, match="safetensors"):
-        Lite0Descriptor(head=tmp_path / "head.safetensors", cache_dir=tmp_path)
+        Lite0Descriptor(weights=tmp_path / "head.safetensors", cache_dir=tmp_path)
     with pytest.raises(MissingWeights, match="cannot be read"):
-        Lite0Descriptor(head=tmp_path / "none.safetensors", cache_dir=tmp_path)
+        Lite0Descriptor(weights=tmp_path / "none.safetensors", cache_dir=tmp_path)
 
 
 TINY_STAGES = (

@@ -1,18 +1,31 @@
-"""The head's fitting: what judges stays apart from what fits, and a fit finds the copies."""
+"""The descriptor's fitting: what judges stays apart from what fits, and a fit finds the copies."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
+import torch
 from PIL import Image
 
 from retrieval import fitting
 from retrieval.edits import EDITS, HELD_OUT, draw_strength
 from retrieval.errors import NotFound
-from retrieval.fitting import describe_edits, fit_head
-from retrieval.material import Source, find_no_contest, gather_sources
+from retrieval.fitting import Contest, fit_head, fit_tail, turn_head
+from retrieval.lite0 import build_graph, build_trunk, find_backbone, read_backbone
+from retrieval.material import (
+    Source,
+    Split,
+    find_no_contest,
+    gather_sources,
+    same_film,
+    split_of,
+)
+from retrieval.samples import Samples, draw_samples
+from retrieval.tail import Tail
+from vcl_plugin.footage import render_reference
 from vcl_plugin.scenery import SCENES
 
 
@@ -43,18 +56,26 @@ def test_fitting_and_judging_share_no_strength() -> None:
 
 
 def test_fitting_and_judging_share_no_picture(tmp_path: Path) -> None:
-    for number in range(12):
+    for number in range(30):
         picture(number).save(tmp_path / f"{number}.jpg")
-    fitted = {each.name for each in gather_sources(tmp_path, [], held_out=False)}
-    judges = {each.name for each in gather_sources(tmp_path, [], held_out=True)}
-    assert len(fitted) == 9
-    assert len(judges) == 3
-    assert not fitted & judges
+    splits: tuple[Split, ...] = ("train", "val", "test")
+    names = [{each.name for each in gather_sources(tmp_path, [], split)} for split in splits]
+    assert [len(each) for each in names] == [16, 4, 10]
+    assert len(set.union(*names)) == 30
 
 
 def test_a_folder_without_pictures_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="no picture"):
-        gather_sources(tmp_path, [], held_out=True)
+    with pytest.raises(NotFound, match="no picture of the split test"):
+        gather_sources(tmp_path, [], "test")
+
+
+def test_videos_of_one_group_are_one_film_on_one_side(tmp_path: Path) -> None:
+    for name in ("large", "small"):
+        render_reference(tmp_path / f"{name}.mp4", seed=1, seconds=2, fps=2, size=(64, 48))
+    (tmp_path / "MANIFEST.tsv").write_text("large.mp4\tone\nsmall.mp4\tone\n")
+    sources = gather_sources(None, [tmp_path], split_of("one"))
+    assert len(sources) == 4
+    assert same_film(sources).all()
 
 
 def test_seconds_that_look_the_same_are_no_contest() -> None:
@@ -73,34 +94,141 @@ def test_seconds_that_look_the_same_are_no_contest() -> None:
     assert not found.diagonal().any()
 
 
-def test_a_fit_ignores_the_directions_that_edits_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "BATCH", 64)
+def unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+def planted_features() -> tuple[np.ndarray, Contest]:
+    """300 originals and four copies of each; edits shake the last hundred features far more than
+    originals differ anywhere."""
     rng = np.random.default_rng(0)
-    count, copies_each, features = 300, 4, 400
-    originals = rng.standard_normal((count, features)).astype(np.float32)
-    copies = originals.repeat(copies_each, axis=0)
-    # Edits shake the last hundred features far more than originals differ anywhere.
-    copies[:, 300:] += 12 * rng.standard_normal((len(copies), 100)).astype(np.float32)
-    owners = np.arange(count).repeat(copies_each)
-    weight, bias = fit_head(originals, copies, owners, np.zeros((count, count), bool), 60, 0)
-    assert weight.shape == (256, features)
-
-    def found(embed_copies: np.ndarray, embed_originals: np.ndarray) -> float:
-        units = [
-            each / np.linalg.norm(each, axis=1, keepdims=True)
-            for each in (embed_copies, embed_originals)
-        ]
-        return float(((units[0] @ units[1].T).argmax(axis=1) == owners).mean())
-
-    before = found(copies, originals)
-    after = found(copies @ weight.T + bias, originals @ weight.T + bias)
-    assert before < 0.9
-    assert after > 0.95
+    features = rng.standard_normal((300, 1, 400)).astype(np.float32).repeat(5, axis=1)
+    features[:, 1:, 300:] += 12 * rng.standard_normal((300, 4, 100)).astype(np.float32)
+    shown = np.full((300, 5, 3), -1, np.int32)
+    shown[:, :, 0] = np.arange(300)[:, None]
+    return features, Contest(shown, np.eye(300, dtype=bool))
 
 
-def test_every_copy_knows_its_original() -> None:
-    sources = [Source(str(number), 0.0, picture(number), False) for number in range(3)]
-    originals, copies, owners = describe_edits(sources, edits=2, seed=0)
-    assert originals.shape == (3, 1952)
-    assert copies.shape == (6, 1952)
-    assert owners.tolist() == [0, 0, 1, 1, 2, 2]
+def test_a_head_ignores_the_directions_that_edits_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "HEAD_BATCH", 64)
+    features, contest = planted_features()
+    head = fit_head(features, contest, seed=0, steps=60)
+    assert head["weight"].shape == (256, 400)
+
+    def found(rows: np.ndarray) -> float:
+        units = unit(rows)
+        best = np.einsum("ncd,md->ncm", units[:, 1:], units[:, 0]).argmax(axis=2)
+        return float((best == np.arange(300)[:, None]).mean())
+
+    assert found(features) < 0.9
+    assert found(features @ head["weight"].T + head["bias"]) > 0.95
+
+
+def test_a_turned_head_keeps_every_distance_and_comes_near_the_other() -> None:
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((400, 60)).astype(np.float32)
+    weight = rng.standard_normal((20, 60)).astype(np.float32)
+    other, _ = np.linalg.qr(rng.standard_normal((20, 20)))
+    head = {"weight": weight, "bias": np.zeros(20, np.float32)}
+    like = {"weight": (other @ weight).astype(np.float32), "bias": np.zeros(20, np.float32)}
+    turned = turn_head(head, like, features)
+    np.testing.assert_allclose(turned["weight"], like["weight"], atol=1e-3)
+
+
+def test_a_copy_is_never_blamed_for_what_it_shows() -> None:
+    shown = np.array(
+        [
+            [
+                [0, -1, -1],
+                [0, -1, 2],
+            ],  # an original of source 0; in its copy source 2 shines through
+            [[1, -1, -1], [1, -1, -1]],
+            [[2, 3, -1], [2, 3, -1]],  # two pictures in one
+            [[4, -1, -1], [4, -1, -1]],  # the second after source 1
+        ],
+        np.int32,
+    )
+    alike = np.eye(5, dtype=bool)
+    alike[1, 4] = alike[4, 1] = True
+    excused = Contest(shown, alike).excuse(torch.tensor([0, 1]))
+    assert excused.tolist() == [[True, False, True, False], [False, True, False, True]]
+
+
+@pytest.fixture(scope="module")
+def samples() -> Samples:
+    sources = [Source(str(number), 0.0, picture(number), False) for number in range(6)]
+    return draw_samples(sources, originals=45, copies=3, seed=0)
+
+
+def test_samples_are_originals_and_copies_that_know_what_they_show(samples: Samples) -> None:
+    assert samples.maps.shape == (45, 4, 192, 7, 7)
+    assert samples.middle.shape == (45, 4, 672)
+    assert (samples.shown[:, :, 0] == samples.shown[:, :1, 0]).all(), "a copy shows its original"
+    assert (samples.shown[:, 0, 2] == -1).all()
+    assert (samples.shown[:, 1:, 2] >= 0).all(), "and may show another picture"
+    assert 0 < (samples.shown[:, 0, 1] >= 0).mean() < 0.6, "some originals show two"
+
+
+def test_samples_come_back_from_their_file(samples: Samples, tmp_path: Path) -> None:
+    samples.save(tmp_path / "samples.npz")
+    again = Samples.load(tmp_path / "samples.npz")
+    assert np.array_equal(again.maps, samples.maps)
+    assert len(again.first(3)) == 3
+
+
+def test_a_tail_as_it_came_gives_the_numbers_of_the_graph() -> None:
+    backbone = read_backbone(find_backbone())
+    rng = np.random.default_rng(0)
+    head = {
+        "weight": rng.standard_normal((256, 1952)).astype(np.float32),
+        "bias": rng.standard_normal(256).astype(np.float32),
+    }
+    pictures = np.stack([np.asarray(picture(number, (224, 224))) for number in range(3)])
+    maps, middle = run_graph(build_trunk(backbone), pictures)
+    tail = Tail(backbone, 256)
+    tail.set_head(head)
+    with torch.no_grad():
+        found = tail(torch.from_numpy(maps), torch.from_numpy(middle)).numpy()
+    np.testing.assert_allclose(
+        found, run_graph(build_graph(backbone, head), pictures)[0], atol=1e-5
+    )
+
+
+def run_graph(graph: bytes, pictures: np.ndarray) -> list[np.ndarray]:
+    return onnxruntime.InferenceSession(graph).run(None, {"pictures": pictures})
+
+
+def test_a_fitted_tail_finds_more_copies_and_its_weights_run_in_the_graph(
+    samples: Samples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fitting, "BATCH", 15)
+    backbone = read_backbone(find_backbone())
+    tail = Tail(backbone, 256)
+    rng = np.random.default_rng(0)
+    tail.set_head(
+        {
+            "weight": rng.standard_normal((256, 1952)).astype(np.float32),
+            "bias": np.zeros(256, np.float32),
+        }
+    )
+    contest = Contest(samples.shown, np.eye(6, dtype=bool))
+
+    def closeness() -> float:
+        with torch.no_grad():
+            found = tail(
+                torch.from_numpy(samples.maps).float().flatten(0, 1),
+                torch.from_numpy(samples.middle).float().flatten(0, 1),
+            ).view(45, 4, 256)
+        own = (found[:, :1] * found[:, 1:]).sum(dim=2).mean()
+        return float(own - (found[:, 0] @ found[:, 0].T).mean())
+
+    before = closeness()
+    fit_tail(tail, samples, contest, passes=4, seed=0)
+    assert closeness() > before + 0.05
+    weights = tail.weights()
+    pictures = np.stack([np.asarray(picture(number, (224, 224))) for number in range(3)])
+    maps, middle = run_graph(build_trunk(backbone), pictures)
+    with torch.no_grad():
+        found = tail(torch.from_numpy(maps), torch.from_numpy(middle)).numpy()
+    shipped = run_graph(build_graph({**backbone, **weights}, weights), pictures)[0]
+    np.testing.assert_allclose(found, shipped, atol=1e-5)

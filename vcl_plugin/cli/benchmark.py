@@ -10,10 +10,10 @@ from typing import Annotated, cast
 
 import typer
 
+from retrieval.material import Split
 from retrieval.settings import load_settings
 from vcl_plugin.cli.output import print_json, progress, stdout
 from vcl_plugin.evaluation.benchmark import Order, make_benchmark
-from vcl_plugin.evaluation.sources import Split
 
 app = typer.Typer(help="Build benchmark folders from real copy geometry.", no_args_is_help=True)
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from retrieval.descriptors import load_descriptor
 from retrieval.errors import Refused
+from retrieval.material import Split
 from vcl_plugin.evaluation.bank import Bank, fill_bank
 from vcl_plugin.evaluation.composition import (
     NEGATIVES,
@@ -28,7 +29,7 @@ from vcl_plugin.evaluation.composition import (
     read_geometry,
 )
 from vcl_plugin.evaluation.folder import LabelledPair, label_key, write_folder
-from vcl_plugin.evaluation.sources import Split, find_photos, find_videos, make_cards
+from vcl_plugin.evaluation.sources import find_photos, find_videos, make_cards
 
 
 @dataclass(frozen=True)

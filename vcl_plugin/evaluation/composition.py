@@ -16,14 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from retrieval.errors import NotFound, Refused
+from retrieval.material import Split, split_of
 from vcl_plugin.evaluation.edits import EDITS
-from vcl_plugin.evaluation.sources import (
-    PHOTO_SECONDS,
-    VIEWS_PER_SECOND,
-    Source,
-    Split,
-    split_of,
-)
+from vcl_plugin.evaluation.sources import PHOTO_SECONDS, VIEWS_PER_SECOND, Source
 
 Box = tuple[float, float, float, float]
 NEGATIVES = ("unrelated", "cards", "black", "repeats", "takes", "neighbours")

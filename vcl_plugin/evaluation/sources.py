@@ -6,8 +6,6 @@ Called by `composition` (which source, when) and `bank` (the frames themselves).
 
 from __future__ import annotations
 
-import csv
-import hashlib
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,9 +17,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from retrieval.errors import NotFound
+from retrieval.material import Split, read_groups, split_of
 from retrieval.video import probe_video, read_frames
 
-Split = Literal["train", "val", "test"]
 Frame = NDArray[np.uint8]
 VIEWS_PER_SECOND = 2
 FRAME_SIZE = (288, 216)
@@ -46,15 +44,6 @@ class Source:
         return split_of(self.group)
 
 
-def split_of(key: str) -> Split:
-    """train, val or test for a source or an event: fixed by its name alone, so that a source
-    never changes sides when others are added. 55 %, 15 % and 30 % of all names."""
-    place = int(hashlib.sha256(f"split:{key}".encode()).hexdigest()[:8], 16) / 2**32
-    if place < 0.55:
-        return "train"
-    return "val" if place < 0.70 else "test"
-
-
 def find_photos(folder: Path) -> list[Source]:
     paths = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in IMAGES]
     if not paths:
@@ -65,11 +54,7 @@ def find_photos(folder: Path) -> list[Source]:
 def find_videos(folder: Path) -> list[Source]:
     """Videos of a folder. A MANIFEST.tsv there, if any, names the group in its last column; other
     videos are a group of their own."""
-    groups = {}
-    manifest = folder / "MANIFEST.tsv"
-    if manifest.exists():
-        with manifest.open(encoding="utf-8", newline="") as file:
-            groups = {row[0]: row[-1] for row in csv.reader(file, delimiter="\t") if row}
+    groups = read_groups(folder)
     found = []
     for path in sorted(folder.iterdir()):
         if path.suffix.lower() in VIDEOS:

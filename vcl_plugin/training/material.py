@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.descriptors import load_descriptor
+from retrieval.material import Split
 from retrieval.plugins import Array
 from vcl_plugin.evaluation.bank import Bank, fill_bank
 from vcl_plugin.evaluation.composition import View
@@ -21,7 +22,6 @@ from vcl_plugin.evaluation.edits import EDITS
 from vcl_plugin.evaluation.sources import (
     VIEWS_PER_SECOND,
     Source,
-    Split,
     find_photos,
     find_videos,
     make_cards,

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from retrieval.errors import Refused
+from retrieval.material import Split
 from vcl_plugin.evaluation.composition import (
     NEGATIVES,
     Composed,
@@ -23,7 +24,6 @@ from vcl_plugin.evaluation.composition import (
     read_geometry,
 )
 from vcl_plugin.evaluation.folder import Folder
-from vcl_plugin.evaluation.sources import Split
 from vcl_plugin.training.augment import TrainingPair, vary_geometry
 from vcl_plugin.training.datasets import read_weak
 from vcl_plugin.training.material import Material, fill_material

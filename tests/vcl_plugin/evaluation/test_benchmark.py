@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from retrieval.errors import NotFound, Refused
+from retrieval.material import split_of
 from vcl_plugin.evaluation import bank as bank_module
 from vcl_plugin.evaluation import benchmark
 from vcl_plugin.evaluation.bank import Bank, embed_views, fill_bank
@@ -33,7 +34,6 @@ from vcl_plugin.evaluation.sources import (
     find_videos,
     make_cards,
     read_views,
-    split_of,
 )
 
 
