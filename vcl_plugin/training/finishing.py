@@ -9,6 +9,7 @@ on validation pairs; test pairs are never looked at.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -99,6 +100,11 @@ def finish_weights(
     finished = finish_findings(found.learnt, found.judged, folder, ZOOM, recipe.loop.finish_far)
     limits = choose_cascade(found.looks)
     model = load_transvcl(weights)
+    counts = {
+        "pairs": len(found.learnt),
+        "candidates": sum(len(each.segments) for each in found.learnt),
+        "validation_pairs": len(folder.pairs),
+    }
     plain = judge_network(model, folder, is_refined=False)
     facts = {
         **read_facts(weights),
@@ -106,9 +112,20 @@ def finish_weights(
         "calibration": fit_calibration(plain.pairs),
         "detector_alone": plain.as_dict(),
         "cascade": None if limits is None else asdict(limits),
+        "finishing": counts,
+        "descriptor": read_descriptor(folder),
     }
     save_transvcl(model, out, {**facts, **finished.as_dict()})
     return finished
+
+
+def read_descriptor(folder: Folder) -> str | None:
+    """The descriptor of a folder of `vcl benchmark make`; of any other folder nobody knows it."""
+    recipe = folder.path / "recipe.json"
+    if not recipe.exists():
+        return None
+    found: str | None = json.loads(recipe.read_text(encoding="utf-8")).get("descriptor")
+    return found
 
 
 def finish_localizer(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from retrieval.records import Segment, Span
 from tests.vcl_plugin.training.planted_pairs import PlantedPairs, plant
 from tests.vcl_plugin.training.test_run import RECIPE, make_folder
 from vcl_plugin.evaluation.folder import Folder
+from vcl_plugin.model import TransVCL, read_facts, save_transvcl
 from vcl_plugin.rating import FACTS
 from vcl_plugin.training.findings import Finder, draw_pairs
 from vcl_plugin.training.finishing import (
     choose_point,
     finish_localizer,
+    finish_weights,
     fit_rating,
     lift_all,
     stack_findings,
@@ -148,3 +151,23 @@ def test_pairs_without_boxes_do_not_teach_the_rating():
             return replace(super().pair(number), boxes=None)
 
     assert list(draw_pairs(Bare(), RECIPE, range(5))) == []
+
+
+def test_two_processes_find_what_one_finds_and_the_file_says_on_what_it_rests(tmp_path):
+    weights = tmp_path / "weights.safetensors"
+    torch.manual_seed(0)
+    save_transvcl(TransVCL(RECIPE.network), weights, {"name": "untrained"})
+    folder = Folder(make_folder(tmp_path / "val", count=4))
+    (folder.path / "recipe.json").write_text('{"descriptor": "pixels-1"}')
+    steps = []
+    for processes in (1, 2):
+        finish_weights(
+            weights, tmp_path / f"{processes}.safetensors", PlantedPairs(), RECIPE, folder,
+            count=4, processes=processes, on_pairs=lambda done, total: steps.append((done, total)),
+        )  # fmt: skip
+    alone, together = (read_facts(tmp_path / f"{each}.safetensors") for each in (1, 2))
+    assert alone == together
+    assert alone["descriptor"] == "pixels-1"
+    assert alone["finishing"]["pairs"] == 4
+    assert alone["finishing"]["validation_pairs"] == 4
+    assert steps[-1] == (9, 9), "four to learn from, four to judge by, one looked at closely"
