@@ -43,23 +43,17 @@ class Watchdog:
     def has_stalled(self, look: Look) -> bool:
         now = self.clock()
         is_idle = not any(look.heads) or look.is_working
-        if look.is_working or self._was_taken(look.heads):
+        if look.is_working:
             self.patience = self._usual_patience  # what was started anew works
         if is_idle or look != self._last:
             self._last, self._since = look, now
         return now - self._since >= self.patience
 
-    def _was_taken(self, heads: tuple[str | None, ...]) -> bool:
-        """Whether a message that was next at the last look is gone; new ones say nothing."""
-        if self._last is None:
-            return False
-        before = self._last.heads
-        return any(old and old != new for old, new in zip(before, heads, strict=True))
-
     def forgive(self) -> None:
         """The worker was started anew. It gets twice the time: loading models may be what lasts.
 
-        As soon as it works or takes a message, its time is the usual one again.
+        As soon as it works, its time is the usual one again. A message that is gone proves nothing:
+        a worker's parent fetches one ahead for each child, while the children still load.
         """
         self.patience *= 2
         self._last = None
