@@ -72,10 +72,10 @@ def only(*outcomes: str) -> frozenset[str]:
 def _truncated(folder: Path, films: dict[str, bytes]) -> Iterator[HostileFile]:
     """What lacks half must not pass for whole where the container tells its length."""
     for suffix, film in films.items():
-        for share in (0.001, 0.02, 0.3, 0.6, 0.97):
+        for share in (0.001, 0.004, 0.02, 0.1, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.97):
             cut = film[: max(1, int(len(film) * share))]
             path = write(folder, "truncated", f"{share}.{suffix}", cut)
-            is_told = suffix in ("mp4", "mov", "mkv", "avi") and share in (0.3, 0.6)
+            is_told = suffix in ("mp4", "mov", "mkv", "avi") and 0.3 <= share <= 0.8
             yield HostileFile(path, "truncated", only("truncated") if is_told else ANYTHING)
 
 
