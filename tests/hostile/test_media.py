@@ -19,7 +19,7 @@ from tests.hostile.run import Listener, judge, judge_all, listening
 
 # Every how many files of a family one is judged here.
 STRIDES = {
-    "truncated": 6,
+    "truncated": 12,
     "flipped": 7,
     "spliced": 9,
     "misnamed": 4,
