@@ -83,7 +83,10 @@ def main() -> None:
     features = pool_features(tail, some)
     head = fit_head(features, Contest(some.shown, alike), options.seed)
     if options.like is not None:
-        head = turn_head(head, load_file(options.like), features[:, 0])
+        like = {name: each.astype(np.float32) for name, each in load_file(options.like).items()}
+        other = Tail({**backbone, **like}, DIMENSION)
+        other.set_head(like)
+        head = turn_head(head, features[:, 0], describe_originals(other, some).numpy())
     tail.set_head(head)
     fit_tail(tail, samples, contest, options.passes, options.seed)
     # Half precision: the last bits change no ranking, and the file halves.
@@ -164,14 +167,11 @@ def project_components(features: Array) -> tuple[Array, Array]:
     return mean.astype(np.float32), (scaled / length).astype(np.float32)
 
 
-def turn_head(head: Weights, like: Weights, features: Array) -> Weights:
-    """The same head in other axes: those in which its descriptors are nearest to another head's,
-    so that a network trained on the other one's goes on from there. No distance changes."""
-    ours, theirs = (
-        features @ each["weight"].astype(np.float32).T + each["bias"] for each in (head, like)
-    )
+def turn_head(head: Weights, features: Array, theirs: Array) -> Weights:
+    """The same head in other axes: those in which its descriptors are nearest to `theirs`, so that
+    a network trained on the other ones goes on from there. No distance changes."""
+    ours = features @ head["weight"].T + head["bias"]
     ours /= np.linalg.norm(ours, axis=1, keepdims=True)
-    theirs /= np.linalg.norm(theirs, axis=1, keepdims=True)
     left, _, right = np.linalg.svd(theirs.T @ ours)
     turn = left @ right
     cosine = ((ours @ turn.T) * theirs).sum(axis=1).mean()

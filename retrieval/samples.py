@@ -27,6 +27,7 @@ from retrieval.pictures import squash
 
 SIDE = 224
 JOB = 40  # originals that a process draws at once
+BATCH = 16  # pictures that the trunk sees at once
 MIX_SHARE = 0.25  # of all originals show two pictures
 # Edits drawn twice as often as the others: those that the network knows least of by itself.
 HARD = ("crop", "rotate", "blend", "combine", "split_screen")
@@ -141,8 +142,9 @@ def _describe_job(
             pictures[row, column] = squash(np.asarray(edited), (SIDE, SIDE))
             shown[row, column, 2] = other
     maps, middle = [], []
-    for batch in pictures.reshape(-1, 16, SIDE, SIDE, 3):
-        each_map, each_middle = _process["trunk"].run(None, {"pictures": batch})
+    rows = pictures.reshape(-1, SIDE, SIDE, 3)
+    for at in range(0, len(rows), BATCH):
+        each_map, each_middle = _process["trunk"].run(None, {"pictures": rows[at : at + BATCH]})
         maps.append(each_map.astype(np.float16))
         middle.append(each_middle.astype(np.float16))
     whole = np.concatenate(maps)

@@ -130,9 +130,8 @@ def test_a_turned_head_keeps_every_distance_and_comes_near_the_other() -> None:
     weight = rng.standard_normal((20, 60)).astype(np.float32)
     other, _ = np.linalg.qr(rng.standard_normal((20, 20)))
     head = {"weight": weight, "bias": np.zeros(20, np.float32)}
-    like = {"weight": (other @ weight).astype(np.float32), "bias": np.zeros(20, np.float32)}
-    turned = turn_head(head, like, features)
-    np.testing.assert_allclose(turned["weight"], like["weight"], atol=1e-3)
+    turned = turn_head(head, features, unit(features @ (other @ weight).T).astype(np.float32))
+    np.testing.assert_allclose(turned["weight"], other @ weight, atol=1e-3)
 
 
 def test_a_copy_is_never_blamed_for_what_it_shows() -> None:
@@ -167,6 +166,11 @@ def test_samples_are_originals_and_copies_that_know_what_they_show(samples: Samp
     assert (samples.shown[:, 0, 2] == -1).all()
     assert (samples.shown[:, 1:, 2] >= 0).all(), "and may show another picture"
     assert 0 < (samples.shown[:, 0, 1] >= 0).mean() < 0.6, "some originals show two"
+
+
+def test_samples_may_have_any_number_of_copies() -> None:
+    sources = [Source(str(number), 0.0, picture(number), False) for number in range(3)]
+    assert draw_samples(sources, originals=2, copies=2, seed=0).shown.shape == (2, 3, 3)
 
 
 def test_samples_come_back_from_their_file(samples: Samples, tmp_path: Path) -> None:
