@@ -119,17 +119,19 @@ class Ground:
 
     @contextmanager
     def full_store(self) -> Iterator[None]:
-        """No process of a worker can write a file while the block runs, as on a full disk."""
+        """No process of a worker can write a file while the block runs, as on a full disk; nor can
+        those that it starts meanwhile."""
         self.wait_until_ready()
-        processes = [each for worker in self.site.workers for each in descendants(worker.pid)]
-        for process in processes:
-            resource.prlimit(process, resource.RLIMIT_FSIZE, (256, resource.RLIM_INFINITY))
+        self._limit_files(256)
         try:
             yield
         finally:
-            for process in processes:
-                with suppress(ProcessLookupError):
-                    resource.prlimit(process, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+            self._limit_files(resource.RLIM_INFINITY)
+
+    def _limit_files(self, size: int) -> None:
+        for process in [each for worker in self.site.workers for each in descendants(worker.pid)]:
+            with suppress(ProcessLookupError):
+                resource.prlimit(process, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
     def wake_stopped(self) -> None:
         """They go on where they stood, with results that nobody waits for any more."""

@@ -125,6 +125,25 @@ def test_a_full_store_lets_videos_wait_and_loses_none(ground: Ground, tmp_path: 
     )
 
 
+def test_a_full_store_and_other_faults_together_lose_nothing(
+    ground: Ground, tmp_path: Path
+) -> None:
+    film = render_reference(tmp_path / "other.mp4", seed=2, seconds=3, size=(160, 120))
+    site = ground.site
+    site.vcl_json("asset", "add", "Other film", "--owner", "Full")
+    work = Work(site, queries=4, references=12, assets=2)
+    with ground.full_store():
+        [row] = site.vcl_json("reference", "add", film, "--asset", "Other film")
+        question = "SELECT status, reason FROM videos WHERE id = %s"
+        wait_until(lambda: site.sql(question, row["id"])[0][1] == "store_full")
+        ground.strike(work, "a child killed", "PostgreSQL killed", "the broker killed")
+        assert site.sql(question, row["id"])[0][0] != "ready"
+    work.wait()
+    count = work.count()
+    assert (count.lost, count.doubled, count.quarantined) == (0, 0, 0)
+    wait_until(lambda: site.sql(question, row["id"])[0][0] == "ready")
+
+
 def test_a_small_search_does_not_wait_for_a_scan(ground: Ground) -> None:
     scan = Work(ground.site, queries=1, references=400, copied_every=40)
     small = Work(ground.site, queries=1, references=4)
