@@ -99,8 +99,8 @@ def draw_pairs(pairs: PairSet, recipe: Recipe, numbers: Iterable[int]) -> Iterat
             yield pair
 
 
-class Search:
-    """One network looking at training pairs and at a validation folder; one a process."""
+class Survey:
+    """One network that looks at training pairs and at a validation folder; one a process."""
 
     def __init__(
         self, weights: Path, pairs: PairSet, recipe: Recipe, folder: Path, zoom: Zoom | None
@@ -163,8 +163,8 @@ def find_all(
 def _start(processes: int, arguments: tuple[Any, ...]) -> Iterator[Run]:
     """What carries a job out: this process, or several that each load the network once."""
     if processes <= 1:
-        search = Search(*arguments)
-        yield lambda verb, chunks: (getattr(search, verb)(chunk) for chunk in chunks)
+        survey = Survey(*arguments)
+        yield lambda verb, chunks: (getattr(survey, verb)(chunk) for chunk in chunks)
         return
     with ProcessPoolExecutor(
         processes, get_context("spawn"), initializer=_prepare, initargs=arguments
@@ -172,14 +172,14 @@ def _start(processes: int, arguments: tuple[Any, ...]) -> Iterator[Run]:
         yield lambda verb, chunks: pool.map(partial(_carry_out, verb), chunks)
 
 
-_process: dict[str, Search] = {}
+_process: dict[str, Survey] = {}
 
 
 def _prepare(*arguments: Any) -> None:
     torch.set_num_threads(1)
-    _process["search"] = Search(*arguments)
+    _process["survey"] = Survey(*arguments)
 
 
 def _carry_out(verb: str, numbers: Sequence[int]) -> list[Any]:
-    answer: list[Any] = getattr(_process["search"], verb)(numbers)
+    answer: list[Any] = getattr(_process["survey"], verb)(numbers)
     return answer
