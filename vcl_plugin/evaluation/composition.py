@@ -26,6 +26,7 @@ MAX_SPEED = 3.0  # steeper labels are several cuts under one box, not one copy p
 REVERSED_SHARE = 0.08
 MIN_REVERSED_SECONDS = 6
 MEAN_SHOT = 6  # seconds of a photograph
+NEIGHBOUR_GAP = 2  # seconds at least between two stretches of one piece of footage
 
 
 class View(NamedTuple):
@@ -246,11 +247,17 @@ class Composer:
             self._insert(timeline, strip)
 
     def _film_on(self, query: list[View], reference: list[View], source: Source) -> None:
-        """One piece of footage, its first part on one side and what follows on the other."""
-        half = source.seconds // 2
-        length = min(half - 2, 25)
-        self._insert(reference, self._clip(source, length, length, start=half - 1 - length))
-        self._insert(query, self._clip(source, length, length, start=half + 1))
+        """Two stretches of one piece of footage, one on each side, that have no second in common:
+        anywhere in it and in either order, or a few fixed cuts would stand for all footage."""
+        longest = min((source.seconds - NEIGHBOUR_GAP) // 2, 25)
+        length = int(self.draw.integers(min(8, longest), longest + 1))
+        room = source.seconds - NEIGHBOUR_GAP - 2 * length
+        apart = int(self.draw.integers(0, room + 1))
+        start = int(self.draw.integers(0, room - apart + 1))
+        starts = [start, start + length + NEIGHBOUR_GAP + apart]
+        self.draw.shuffle(starts)
+        for timeline, first in zip((query, reference), starts, strict=True):
+            self._insert(timeline, self._clip(source, length, length, first))
 
     def _paste(
         self, seconds: list[View], reference: Sequence[View], box: Box, edit: str, is_reversed: bool

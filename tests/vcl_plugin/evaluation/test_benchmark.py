@@ -274,6 +274,26 @@ def test_hard_negatives_hold_what_makes_them_hard(material: dict[str, Path]) -> 
     assert shared("unrelated") == set()
 
 
+def test_neighbours_are_stretches_of_one_film_that_never_meet(material: dict[str, Path]) -> None:
+    cuts = set()
+    for seed in range(12):
+        pair = composer(material, seed).compose_negative(GEOMETRY, "neighbours")
+        (clip,) = (
+            name
+            for name in {view.source for view in pair.query}
+            & {view.source for view in pair.reference}
+            if name.startswith("clip")
+        )
+        query, reference = (
+            {view.half // 2 for view in side if view.source == clip}
+            for side in (pair.query, pair.reference)
+        )
+        assert min(abs(one - other) for one in query for other in reference) > 2
+        cuts.add((min(query) < min(reference), len(query)))
+    assert {is_earlier for is_earlier, _ in cuts} == {True, False}
+    assert len(cuts) > 3
+
+
 def test_a_pool_too_small_for_a_video_says_so(material: dict[str, Path]) -> None:
     photos = find_photos(material["images"])[:6]
     small = Composer([*photos, *make_cards()], np.random.default_rng(0))
