@@ -107,14 +107,16 @@ class Support:
     """How far a method's say on the whole pair, a logit, lifts the segments in it.
 
     It may speak for them and never against: before a fixed camera a video-level head sees next to
-    nothing, and a copy that its changes prove must not be talked down.
+    nothing, and a copy that its changes prove must not be talked down. Nor is its word ever proof:
+    in a pair that does hold a copy it would carry every look-alike scene along.
     """
 
     weight: float = 0.0
     middle: float = 0.0
+    most: float = math.inf  # logits; 1.1 makes odds of 1 to 1 ones of 3 to 1
 
     def lift(self, segment: Segment, video_logit: float) -> Segment:
-        lift = self.weight * max(0.0, video_logit - self.middle)
+        lift = min(self.weight * max(0.0, video_logit - self.middle), self.most)
         if not lift:
             return segment
         score = min(max(segment.score, 1e-6), 1 - 1e-6)

@@ -14,6 +14,7 @@ from vcl_plugin.model import TransVCL, read_facts, save_transvcl
 from vcl_plugin.rating import FACTS
 from vcl_plugin.training.findings import Finder, draw_pairs
 from vcl_plugin.training.finishing import (
+    SUPPORTS,
     choose_point,
     finish_localizer,
     finish_weights,
@@ -129,6 +130,16 @@ def test_what_is_known_of_the_pair_lifts_copies_and_pulls_nothing_down(tmp_path)
         rated, lift_all(rated, logits, support), logits, strict=True
     ):
         assert after.score > before.score if logit > 0 else after == before
+
+
+def test_what_is_known_of_the_pair_at_most_triples_the_odds():
+    for support in SUPPORTS:
+        for score in (0.01, 0.5, 0.9):
+            segment = Segment(Span(0, 5), Span(0, 5), score)
+            lifted = support.lift(segment, video_logit=50.0).score
+            odds = lifted / (1 - lifted) / (score / (1 - score))
+            assert odds <= 3.01
+            assert (odds > 2.9) == (support.weight > 0)
 
 
 def test_few_negatives_allow_fewer_alarms_than_many():
