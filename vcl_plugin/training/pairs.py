@@ -7,6 +7,7 @@ Called by `loop`. Numbers, not generators, name the pairs, so a resumed run meet
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -243,16 +244,21 @@ def open_pairs(
 
 
 class Alternating:
-    """Several sets in turn, without end; a finite one is gone through in a new order each time."""
+    """Several sets in turn, without end; a finite one is gone through in a new order each time.
+
+    The first set has `share` of the turns, the others divide the rest; without a share all have
+    as many.
+    """
 
     size = 0
 
-    def __init__(self, sets: Sequence[PairSet], seed: int = 0) -> None:
+    def __init__(self, sets: Sequence[PairSet], seed: int = 0, share: float | None = None) -> None:
         self.sets, self.seed = list(sets), seed
+        self.share = 1 / len(self.sets) if share is None else share
         self._orders: dict[int, tuple[int, np.ndarray]] = {}
 
     def pair(self, number: int) -> TrainingPair:
-        place, turn = number % len(self.sets), number // len(self.sets)
+        place, turn = self._take_turn(number)
         chosen = self.sets[place]
         if not chosen.size:
             return chosen.pair(turn)
@@ -261,3 +267,12 @@ class Alternating:
             order = np.random.default_rng([self.seed, place, epoch]).permutation(chosen.size)
             self._orders[place] = (epoch, order)
         return chosen.pair(int(self._orders[place][1][turn]))
+
+    def _take_turn(self, number: int) -> tuple[int, int]:
+        """Which set a number falls to, and how often that one had a turn before."""
+        others = len(self.sets) - 1
+        before = math.ceil(number * self.share - 1e-9)  # turns of the first set until now
+        if not others or math.ceil((number + 1) * self.share - 1e-9) > before:
+            return 0, before
+        rest = number - before
+        return 1 + rest % others, rest // others

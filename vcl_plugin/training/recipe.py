@@ -78,6 +78,7 @@ class Pseudo:
     teacher_steps: int = 0
     min_confidence: float = 0.7
     min_negative_confidence: float = 0.9  # below 1 - this, an unlabelled pair counts as no copy
+    labelled_share: float = 0.5  # of the pairs of a step; few labels are soon learnt by heart
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,7 @@ class Recipe:
             ("loop.ema", loop.ema),
             ("loop.finish_far", loop.finish_far),
             ("pseudo.min_confidence", self.pseudo.min_confidence),
+            ("pseudo.labelled_share", self.pseudo.labelled_share),
         ):
             if not 0 <= share <= 1:
                 raise BadSetting(f"{where} is {share}; it must lie within 0 and 1")

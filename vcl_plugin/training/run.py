@@ -135,7 +135,8 @@ class Run:
         marked = [
             PseudoLabelled(each, rows, weight) for each, rows in zip(others, stored, strict=True)
         ]
-        return Alternating([labelled, *marked], self.recipe.loop.seed)
+        share = self.recipe.pseudo.labelled_share
+        return Alternating([labelled, *marked], self.recipe.loop.seed, share)
 
     def _trust_in(self, teacher: TransVCL) -> Trust:
         """What the teacher's scores are worth, by the validation pairs; as they are without any."""

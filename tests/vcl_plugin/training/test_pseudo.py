@@ -120,6 +120,19 @@ def test_alternating_goes_through_a_finite_set_again_in_another_order():
     assert np.array_equal(mixed.pair(1).query, plant(0).query)
 
 
+@pytest.mark.parametrize(("share", "labelled"), [(None, 4), (0.25, 3), (0.5, 6), (1.0, 12)])
+def test_labelled_pairs_have_their_share_of_the_turns_and_no_turn_is_lost(share, labelled):
+    sets = [PlantedPairs(), PlantedPairs(), PlantedPairs()]
+    mixed = Alternating(sets, share=share)
+    turns = [mixed._take_turn(number) for number in range(12)]
+    taken = [[turn for place, turn in turns if place == each] for each in range(3)]
+    assert [turn for each in taken for turn in each] == [
+        turn for each in taken for turn in range(len(each))
+    ]
+    assert len(taken[0]) == labelled
+    assert len(taken[1]) - len(taken[2]) in (0, 1)
+
+
 def test_folder_pairs_longer_than_the_network_are_cut_around_their_copy(tmp_path):
     folder = make_folder(tmp_path / "pairs", count=2)
     pair = FolderPairs([folder], max_frames=30).pair(0)
