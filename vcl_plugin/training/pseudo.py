@@ -17,6 +17,7 @@ from retrieval.records import Segment
 from vcl_plugin.evaluation.metrics import JudgedPair
 from vcl_plugin.localize import TransVCLLocalizer, calibrate
 from vcl_plugin.model.transvcl import TransVCL
+from vcl_plugin.rating import choose_segments
 from vcl_plugin.refinement import RefinedLocalizer
 from vcl_plugin.training.augment import TrainingPair
 from vcl_plugin.training.pairs import PairSet
@@ -83,7 +84,11 @@ def judge_pair(found: Sequence[Segment], is_copy: bool | None, choices: Pseudo) 
     """
     if is_copy is False:
         return {"boxes": [], "doubtful": [], "is_copy": False}
-    sure = [list(each.box) for each in found if each.score >= choices.min_confidence]
+    # Refined ends bring several boxes of one copy to the same place: it is one copy all the same.
+    sure = [
+        list(each.box)
+        for each in choose_segments([one for one in found if one.score >= choices.min_confidence])
+    ]
     floor = 1 - choices.min_negative_confidence
     doubtful = [list(each.box) for each in found if floor < each.score < choices.min_confidence]
     if sure:

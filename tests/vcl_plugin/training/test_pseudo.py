@@ -27,6 +27,7 @@ from vcl_plugin.training.run import Run
 
 CHOICES = Pseudo(min_confidence=0.7, min_negative_confidence=0.9)
 SURE = Segment(Span(0, 5), Span(3, 8), 0.8)
+AGAIN = Segment(Span(0, 5), Span(3, 7.8), 0.75)
 UNSURE = Segment(Span(10, 15), Span(3, 8), 0.4)
 FAINT = Segment(Span(10, 15), Span(3, 8), 0.05)
 
@@ -35,6 +36,7 @@ FAINT = Segment(Span(10, 15), Span(3, 8), 0.05)
     ("found", "is_copy", "boxes", "doubtful", "verdict"),
     [
         ([SURE, UNSURE], None, [[0, 3, 5, 8]], [[10, 3, 15, 8]], True),
+        ([AGAIN, SURE], None, [[0, 3, 5, 8]], [], True),
         ([SURE, FAINT], None, [[0, 3, 5, 8]], [], True),
         ([UNSURE], None, None, [], None),
         ([FAINT], None, [], [], False),
