@@ -17,8 +17,8 @@ from retrieval.arrays import as_descriptors
 from retrieval.errors import MissingWeights
 from retrieval.plugins import Array, Localizer
 from retrieval.records import Segment
-from vcl_plugin.localize import SHIPPED_WEIGHTS, TransVCLLocalizer
-from vcl_plugin.model.checkpoint import read_facts
+from vcl_plugin.localize import SHIPPED_WEIGHTS, TransVCLLocalizer, choose_cascade
+from vcl_plugin.model.checkpoint import load_transvcl, read_facts
 from vcl_plugin.rating import FinishedLocalizer, Rating, Support
 from vcl_plugin.zoom import Zoom
 
@@ -82,7 +82,12 @@ class FinishedTransVCL:
                 "`vcl train`"
             )
         zoom = facts.get("zoom")
-        detector = TransVCLLocalizer(path, device, min_score=facts["candidate_score"], **options)
+        # The network, not its file: that brings a calibration for the detector alone, and the
+        # rating was fitted on scores as they are.
+        options["cascade"] = choose_cascade(options.get("cascade", "auto"), facts) or "off"
+        detector = TransVCLLocalizer(
+            load_transvcl(path), device, min_score=facts["candidate_score"], **options
+        )
         self._finished = FinishedLocalizer(
             detector,
             Rating.from_dict(facts["rating"]),

@@ -119,7 +119,7 @@ class TransVCLLocalizer:
             # A quarter of the map at most, for networks with a short one.
             overlap=min(overlap, model.config.max_frames // 4),
             has_reversed_pass=has_reversed_pass,
-            cascade=_choose_cascade(cascade, facts),
+            cascade=choose_cascade(cascade, facts),
             calibration=tuple(facts.get("calibration", (1.0, 0.0))),
         )
         self.fingerprint = _fingerprint(fingerprint_weights(model), self.options)
@@ -283,7 +283,8 @@ def _open_weights(weights: str | Path | TransVCL | None) -> tuple[TransVCL, dict
     return load_transvcl(path), read_facts(path)
 
 
-def _choose_cascade(cascade: Cascade | str, facts: dict[str, Any]) -> Cascade | None:
+def choose_cascade(cascade: Cascade | str, facts: dict[str, Any]) -> Cascade | None:
+    """The limits to use: those given, or for "auto" those of the weights file, if it has any."""
     if isinstance(cascade, Cascade):
         return cascade
     if cascade not in ("auto", "off"):

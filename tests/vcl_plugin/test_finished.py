@@ -12,9 +12,13 @@ from retrieval.errors import BadDescriptors, MissingWeights, UnknownPlugin
 from retrieval.plugins import Localizer, load_localizer
 from tests.vcl_plugin.test_rating import by_agreement
 from tests.vcl_plugin.test_refinement import planted, unit, walk
-from vcl_plugin.finished import FinishedTransVCL
+from vcl_plugin.finished import FinishedTransVCL, VideoLogit
 from vcl_plugin.localize import SHIPPED_WEIGHTS, TransVCLLocalizer
-from vcl_plugin.model import SMALL, TransVCL, read_facts, save_transvcl
+from vcl_plugin.model import SMALL, TransVCL, load_transvcl, read_facts, save_transvcl
+from vcl_plugin.rating import Rating, Support, choose_segments
+from vcl_plugin.training.findings import Finder
+from vcl_plugin.training.finishing import rate_finding
+from vcl_plugin.zoom import Zoom
 
 FACTS = {
     "candidate_score": 0.0,  # of an untrained network: everything
@@ -40,6 +44,23 @@ def test_rating_decides_what_is_kept(weights):
     assert all(each.score >= 0.6 for each in found)
     assert FinishedTransVCL(weights, min_score=0.999).localize(query, reference) == []
     assert localizer.localize_many(query, [reference]) == [found]
+
+
+def test_scores_are_those_that_finishing_fitted_and_chose_its_threshold_by():
+    facts = read_facts(SHIPPED_WEIGHTS)
+    assert facts["calibration"] != [1.0, 0.0], "of the detector alone; the rating knows none"
+    query, reference, _ = planted()
+    detector = TransVCLLocalizer(
+        load_transvcl(SHIPPED_WEIGHTS), min_score=facts["candidate_score"], cascade="off"
+    )
+    finding = Finder(detector, Zoom(**facts["zoom"]), VideoLogit(detector)).find(
+        query, reference, None
+    )
+    support = Support(**facts["support"])
+    rated = rate_finding(finding, Rating.from_dict(facts["rating"]))
+    expected = choose_segments([support.lift(each, finding.logit) for each in rated])
+    assert expected
+    assert FinishedTransVCL(min_score=0.0).localize(query, reference) == expected
 
 
 def test_threshold_is_part_of_the_fingerprint(weights):
