@@ -46,7 +46,7 @@ ZOOM = Zoom()
 # Even steps of the logit: most candidates are rated close to 0 or 1.
 RATINGS = tuple((1 / (1 + np.exp(-np.linspace(-3.0, 10.0, 66)))).tolist())
 UNITS, COMMITTEE, FIT_STEPS = 16, 8, 1300
-# On validation, without the limit: F .002 higher, and twice as many look-alikes found beside copies.
+# Without it F on validation is .002 higher, and twice as many look-alikes are found beside copies.
 MOST_SUPPORT = 1.1
 SUPPORTS = tuple(Support(weight, -1.0, MOST_SUPPORT) for weight in (0.0, 0.3, 0.6, 1.0, 1.5, 2.5))
 LOOKS_SHARE = 0.25  # of the pairs; each is looked at a dozen times

@@ -56,13 +56,14 @@ class MadePairs:
         vary_share: float = 0.0,
         max_frames: int = 500,
         still_share: float = 0.0,
+        negatives: Sequence[str] = NEGATIVES,
     ) -> None:
         if not rows:
             raise Refused("no row of the label files can be used; see data.max_frames")
         self.rows, self.material = rows, material
         self.seed, self.size = seed, size
         self.copy_share, self.vary_share, self.max_frames = copy_share, vary_share, max_frames
-        self.still_share = still_share
+        self.still_share, self.negatives = still_share, negatives
 
     def pair(self, number: int) -> TrainingPair:
         draw = np.random.default_rng([self.seed, number])
@@ -73,7 +74,8 @@ class MadePairs:
         if draw.random() < self.copy_share:
             composed = composer.compose_copy(row)
         else:
-            composed = composer.compose_negative(row, NEGATIVES[draw.integers(len(NEGATIVES))])
+            kind = self.negatives[int(draw.integers(len(self.negatives)))]
+            composed = composer.compose_negative(row, kind)
         boxes = np.array(composed.truth, np.float32).reshape(-1, 4)
         stillness = self._draw_stillness(composed, draw)
         return TrainingPair(
@@ -226,6 +228,7 @@ def open_pairs(
                 recipe.augment.geometry,
                 data.max_frames,
                 recipe.augment.still,
+                data.negatives,
             )
         )
     longest = min(recipe.network.max_frames, 1200)

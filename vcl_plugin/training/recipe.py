@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from retrieval.errors import BadSetting, NotFound
+from vcl_plugin.evaluation.composition import NEGATIVES
 from vcl_plugin.model.config import PRESETS, TransVCLConfig
 
 Supervision = Literal["full", "semi", "weak"]
@@ -31,6 +32,7 @@ class Data:
     edits_per_source: int = 4  # of all edits, how many each source is embedded under
     pairs: int = 0  # made-up pairs to draw once and repeat; 0: every pair is new
     copy_share: float = 0.6  # of made-up pairs; the others hold no copy
+    negatives: tuple[str, ...] = NEGATIVES  # kinds of those; one named twice comes twice as often
     max_frames: int = 500
     folders: tuple[Path, ...] = ()  # pairs with boxes
     weak_folders: tuple[Path, ...] = ()  # pairs of which only "copy or not" is known
@@ -161,6 +163,11 @@ class Recipe:
         for where, count in (("loop.steps", loop.steps), ("loop.batch", loop.batch)):
             if count < 1:
                 raise BadSetting(f"{where} is {count}; it must be at least 1")
+        unknown = sorted(set(data.negatives) - set(NEGATIVES))
+        if unknown or not data.negatives:
+            raise BadSetting(
+                f"data.negatives is {list(data.negatives)}; name some of {', '.join(NEGATIVES)}"
+            )
         if data.label_fraction < 1 and not (data.pairs or data.folders):
             raise BadSetting("data.label_fraction needs a fixed set: set data.pairs or folders")
         if loop.supervision != "full" and not (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from vcl_plugin.evaluation.composition import Geometry, View
+from vcl_plugin.evaluation.composition import Composed, Composer, Geometry, View
 from vcl_plugin.evaluation.sources import Source, make_cards
 from vcl_plugin.training.material import Material
 from vcl_plugin.training.pairs import STILLNESS, MadePairs
@@ -78,3 +78,21 @@ def test_pairs_are_the_same_under_the_same_number_and_stiller_when_asked_to_be(m
         ]
         assert nearness[1] > nearness[0]
     assert 0 < STILLNESS[0] < STILLNESS[1] < 1
+
+
+def test_only_the_kinds_of_negatives_that_are_named_are_drawn(
+    material: Material, monkeypatch: pytest.MonkeyPatch
+):
+    drawn = []
+    compose = Composer.compose_negative
+
+    def watch(self: Composer, geometry: Geometry, kind: str) -> Composed:
+        drawn.append(kind)
+        return compose(self, geometry, kind)
+
+    monkeypatch.setattr(Composer, "compose_negative", watch)
+    pairs = MadePairs([ROW], material, copy_share=0.0, negatives=("takes", "cards", "takes"))
+    for number in range(30):
+        pairs.pair(number)
+    assert set(drawn) == {"takes", "cards"}
+    assert drawn.count("takes") > drawn.count("cards")

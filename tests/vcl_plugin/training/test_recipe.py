@@ -62,6 +62,8 @@ def test_missing_folder_is_named_before_anything_starts(tmp_path, text, word):
         ("[loop]\nsupervision = 'semi'", "label_fraction"),
         ("[data]\nlabel_fraction = 0.1\ngeometry = ['.']\nfolders = []", "data.images"),
         ("[data]\nfolders = []", "no data"),
+        ("[data]\nfolders = ['.']\nnegatives = ['black', 'twins']", "twins.*name some of"),
+        ("[data]\nfolders = ['.']\nnegatives = []", "name some of unrelated"),
     ],
 )
 def test_impossible_choice_is_refused_with_its_name(tmp_path, monkeypatch, text, word):
