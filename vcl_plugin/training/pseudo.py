@@ -103,8 +103,7 @@ def judge_pair(found: Sequence[Segment], is_copy: bool | None, choices: Pseudo) 
 
 
 class PseudoLabelled:
-    """A set whose pairs carry a teacher's labels and the weight lambda_u. Pairs that are known to
-    be no copy keep theirs: nothing about them is a guess."""
+    """A set whose pairs carry a teacher's labels and the weight lambda_u."""
 
     def __init__(self, pairs: PairSet, rows: Sequence[Row], weight: float) -> None:
         # A pair that teaches nothing would only take time.
@@ -116,11 +115,10 @@ class PseudoLabelled:
         place = self.numbers[number]
         row = self.rows[place]
         boxes = row["boxes"]
-        pair = self.pairs.pair(place)
         return replace(
-            pair,
+            self.pairs.pair(place),
             boxes=None if boxes is None else np.array(boxes, np.float32).reshape(-1, 4),
             doubtful=np.array(row["doubtful"], np.float32).reshape(-1, 4),
             is_copy=row["is_copy"],
-            weight=pair.weight if pair.is_copy is False else self.weight,
+            weight=self.weight,
         )

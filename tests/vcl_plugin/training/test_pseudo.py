@@ -96,19 +96,6 @@ def test_pairs_that_teach_nothing_are_left_out_and_others_carry_their_weight():
     assert np.array_equal(pair.query, plant(1).query)
 
 
-def test_what_is_known_to_be_no_copy_keeps_its_full_weight():
-    class Known(PlantedPairs):
-        def pair(self, number):
-            return replace(super().pair(number), is_copy=bool(number), boxes=None)
-
-    rows = [
-        {"boxes": [], "doubtful": [], "is_copy": False},
-        {"boxes": [[0, 0, 4, 4]], "doubtful": [], "is_copy": True},
-    ]
-    marked = PseudoLabelled(Known(size=2), rows, weight=0.5)
-    assert [marked.pair(number).weight for number in (0, 1)] == [1.0, 0.5]
-
-
 def test_label_fraction_splits_a_set_and_hides_what_is_not_labelled():
     labelled = LabelledShare(PlantedPairs(size=200), 0.1, "labelled")
     bare = LabelledShare(PlantedPairs(size=200), 0.1, "unlabelled")
