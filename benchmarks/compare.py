@@ -36,7 +36,7 @@ from vcl_plugin.localize import SHIPPED_WEIGHTS, TransVCLLocalizer
 from vcl_plugin.model.checkpoint import load_transvcl, read_facts
 from vcl_plugin.rating import Rating, Support, rate_candidates
 from vcl_plugin.refinement import RefinedLocalizer, map_pair
-from vcl_plugin.training.finishing import judge_candidates, upper_bound
+from vcl_plugin.training.finishing import bound_false_alarms, judge_candidates
 from vcl_plugin.training.loop import without_encoder
 from vcl_plugin.training.validation import LOWEST_SCORE
 from vcl_plugin.zoom import Zoom, look_closer
@@ -118,7 +118,7 @@ def cut(pairs: Judged, threshold: float) -> Judged:
             for box, score in zip(pair.found, pair.scores, strict=True)
         ]
         asked = LabelledPair(
-            pair.query_id, pair.reference_id, tuple(pair.truth), pair.topic, pair.kind
+            pair.query_id, pair.reference_id, tuple(pair.truth), pair.topic, pair.kind, pair.source
         )
         judged = judge_candidates(asked, found, threshold)
         frames = {"query_frames": pair.query_frames, "reference_frames": pair.reference_frames}
@@ -131,12 +131,12 @@ def choose_thresholds(pairs: Judged) -> dict[str, float]:
     scores = np.unique(np.round([score for pair in pairs for score in pair.scores], 4))
     if len(scores) > 150:
         scores = np.quantile(scores, np.linspace(0, 1, 150))
-    negatives = sum(not pair.is_copy for pair in pairs)
     best = dict.fromkeys(RULES, (-2.0, 0.0))
     chosen = dict.fromkeys(RULES, 0.0)
     for threshold in scores.tolist():
-        summary = summarize(cut(pairs, threshold))
-        excess = max(upper_bound(summary.far, negatives) - MAX_FAR, 0.0)
+        answered = cut(pairs, threshold)
+        summary = summarize(answered)
+        excess = max(bound_false_alarms(answered) - MAX_FAR, 0.0)
         values = {"few false alarms": (-excess, summary.f_score), "best F": (0.0, summary.f_score)}
         for rule, value in values.items():
             if value > best[rule]:

@@ -159,10 +159,11 @@ class Composer:
             self._film_twice(query, reference, scenes)
         elif kind == "neighbours":
             self._film_on(query, reference, scenes[0])
+        source = {"source": scenes[0].group} if kind == "neighbours" else {}
         return Composed(
             query=query[::VIEWS_PER_SECOND],
             reference=reference[::VIEWS_PER_SECOND],
-            facts={"kind": kind},
+            facts={"kind": kind, **source},
         )
 
     def _scenes_of(self, kind: str) -> list[Source]:

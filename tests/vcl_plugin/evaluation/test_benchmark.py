@@ -289,6 +289,7 @@ def test_neighbours_are_stretches_of_one_film_that_never_meet(material: dict[str
             for side in (pair.query, pair.reference)
         )
         assert min(abs(one - other) for one in query for other in reference) > 2
+        assert pair.facts["source"] == clip.removesuffix(".mp4")
         cuts.add((min(query) < min(reference), len(query)))
     assert {is_earlier for is_earlier, _ in cuts} == {True, False}
     assert len(cuts) > 3
