@@ -36,7 +36,7 @@ from vcl_plugin.localize import SHIPPED_WEIGHTS, TransVCLLocalizer
 from vcl_plugin.model.checkpoint import load_transvcl, read_facts
 from vcl_plugin.rating import Rating, Support, rate_candidates
 from vcl_plugin.refinement import RefinedLocalizer, map_pair
-from vcl_plugin.training.finishing import bound_false_alarms, judge_candidates
+from vcl_plugin.training.finishing import bound_false_alarms, judge_candidates, prefer_point
 from vcl_plugin.training.loop import without_encoder
 from vcl_plugin.training.validation import LOWEST_SCORE
 from vcl_plugin.zoom import Zoom, look_closer
@@ -131,17 +131,13 @@ def choose_thresholds(pairs: Judged) -> dict[str, float]:
     scores = np.unique(np.round([score for pair in pairs for score in pair.scores], 4))
     if len(scores) > 150:
         scores = np.quantile(scores, np.linspace(0, 1, 150))
-    best = dict.fromkeys(RULES, (-2.0, 0.0))
-    chosen = dict.fromkeys(RULES, 0.0)
-    for threshold in scores.tolist():
-        answered = cut(pairs, threshold)
-        summary = summarize(answered)
-        excess = max(bound_false_alarms(answered) - MAX_FAR, 0.0)
-        values = {"few false alarms": (-excess, summary.f_score), "best F": (0.0, summary.f_score)}
-        for rule, value in values.items():
-            if value > best[rule]:
-                best[rule], chosen[rule] = value, threshold
-    return chosen
+    answers = [cut(pairs, threshold) for threshold in scores.tolist()]
+    f_scores = [summarize(each).f_score for each in answers]
+    bounds = [bound_false_alarms(each) for each in answers]
+    return {
+        "few false alarms": float(scores[prefer_point(f_scores, bounds, MAX_FAR)]),
+        "best F": float(scores[int(np.argmax(f_scores))]),
+    }
 
 
 def draw_leads(ours: Judged, theirs: Judged, seed: int = 0) -> tuple[float, float, float]:

@@ -24,6 +24,7 @@ from vcl_plugin.training.finishing import (
     finish_weights,
     fit_rating,
     lift_all,
+    prefer_point,
     stack_findings,
     upper_bound,
 )
@@ -148,6 +149,19 @@ def test_what_is_known_of_the_pair_at_most_triples_the_odds():
 
 def test_few_negatives_allow_fewer_alarms_than_many():
     assert upper_bound(0.01, 100) > upper_bound(0.01, 1000) > 0.01
+
+
+@pytest.mark.parametrize(
+    ("f_scores", "bounds", "chosen"),
+    [
+        ((0.90, 0.95, 0.80), (0.01, 0.05, 0.01), 0),  # the best F breaks the limit
+        ((0.90, 0.895, 0.88), (0.019, 0.012, 0.001), 1),  # as good, and fewer false alarms
+        ((0.90, 0.90), (0.01, 0.01), 0),
+        ((0.90, 0.50), (0.30, 0.20), 1),  # none keeps the limit: the fewest
+    ],
+)
+def test_the_point_is_as_good_as_the_best_and_accuses_least(f_scores, bounds, chosen):
+    assert prefer_point(f_scores, bounds, max_far=0.02) == chosen
 
 
 def negatives(alarms: dict[str, int], each: int = 20) -> list[JudgedPair]:
