@@ -3,9 +3,9 @@
 Run: python benchmarks/compare.py VALIDATION TEST [-j 2] [-p dtw.max_gap=4] [--weights FILE]
 
 Both are folders of `vcl benchmark make`. Every method gets the same refinement of ends. Two
-thresholds are chosen for each on the validation folder alone: the best F, and few false alarms (see
-`finishing.prefer_point`; for `transvcl` that is the threshold that its weights bring, chosen so when
-they were finished). The test folder is then read once at either.
+thresholds are chosen for each on the validation folder alone: the best F, and few false alarms by
+the rule of `finishing.prefer_point`; for `transvcl` that is the threshold that its weights bring,
+chosen so when they were finished. The test folder is then read once at either.
 Differences in F come with a paired bootstrap interval: the same pairs are drawn anew for both.
 
 `bypassed` is TransVCL by the same weights with the encoder left out, video-level head and all;

@@ -1,6 +1,6 @@
 """Do the ends hold on really edited files? `vcl localize` on uploads cut, edited and encoded here.
 
-Run: python benchmarks/edited_files.py --videos DIR [--split test] [--method transvcl]
+Run: python benchmarks/edited_files.py --videos DIR [--split test] [--min-score 0.5]
 
 Every video of the split that lasts twelve seconds gives one upload an edit: ten seconds of another
 video, a stretch of this one (plain, cropped, mirrored, sped up), ten more seconds of the other,
@@ -69,11 +69,16 @@ def plan_uploads(sources: Sequence[Source]) -> list[Upload]:
     return uploads
 
 
-def localize_files(query: Path, reference: Path, method: str) -> list[tuple[Box, float]]:
+def localize_files(
+    query: Path, reference: Path, method: str, options: Sequence[str] = ()
+) -> list[tuple[Box, float]]:
     """What `vcl localize` prints of two files: boxes and scores."""
     command = [sys.executable, "-m", "vcl_plugin.cli", "localize", str(query), str(reference)]
     done = subprocess.run(
-        [*command, "--method", method, "--json"], capture_output=True, text=True, check=False
+        [*command, "--method", method, *options, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise SystemExit(f"vcl localize failed: {done.stderr.strip()}")
@@ -103,7 +108,11 @@ def main() -> None:
     parser.add_argument("--videos", type=Path, required=True, help="folder of footage")
     parser.add_argument("--split", default="test", help="train, val or test")
     parser.add_argument("--method", default="transvcl", help="localizer to ask")
+    parser.add_argument(
+        "--min-score", help="of `vcl localize`; the method's threshold if not given"
+    )
     arguments = parser.parse_args()
+    options = ["--min-score", arguments.min_score] if arguments.min_score else []
     sources = [each for each in find_videos(arguments.videos) if each.split == arguments.split]
     uploads = plan_uploads(sources)
     right = dict.fromkeys(EDITS, 0)
@@ -111,7 +120,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for upload in uploads:
             path = render_edit(Path(folder) / "upload.mp4", upload.clips, FPS, SIZE)
-            found = localize_files(path, upload.reference, arguments.method)
+            found = localize_files(path, upload.reference, arguments.method, options)
             off = worst_end(found, upload.truth)
             right[upload.edit] += off is not None and off <= ALLOWED
             boxes = "; ".join(" ".join(f"{side:.1f}" for side in box) for box, _ in found)

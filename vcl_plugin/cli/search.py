@@ -120,6 +120,14 @@ def localize(
     weights: Annotated[
         Path | None, typer.Option("--weights", "-w", help="Weights file of the method.")
     ] = None,
+    min_score: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="Show segments from this score on; searches use the method's own threshold.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Find the copied segments between two videos; needs no database and no worker."""
@@ -127,11 +135,14 @@ def localize(
     chosen = method or settings.localizer
     if weights is None and chosen == settings.localizer and settings.weights:
         weights = Path(settings.weights)
-    localizer = load_localizer(chosen, weights=weights)
+    options = {} if min_score is None else {"min_score": min_score}
+    localizer = load_localizer(chosen, weights=weights, **options)
     asked, known = (read_input(path, settings) for path in (query, reference))
     [found] = localize_views(localizer, asked, [known.descriptors])
     segments = [each.as_dict() for each in found]
-    print_rows(segments, as_json, empty="no copied segment was found")
+    print_rows(
+        segments, as_json, empty="no copied segment was found (--min-score 0.5 shows weaker ones)"
+    )
 
 
 def read_input(path: Path, settings: Settings) -> StoredDescriptors:

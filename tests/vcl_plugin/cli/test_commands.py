@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 
 from retrieval.database import connect, migrate, transaction
 from tests.vcl_plugin.cli.conftest import Said
+from tests.vcl_plugin.test_refinement import planted
 from tests.vcl_plugin.world import add_reference, add_upload, record, segment
 from vcl_plugin.cli import app
 from vcl_plugin.settlement import settle_claims
@@ -112,6 +114,7 @@ def test_wrong_usage_is_exit_code_two_on_stderr(
         (("localize", "/gone.npy", "/gone.npy"), "not_found"),
         (("localize", "/gone.npy", "/gone.npy", "--method", "magic"), "unknown_plugin"),
         (("localize", "a.npy", "b.npy", "--method", "tn", "--weights", "w"), "unknown_plugin"),
+        (("localize", "a.npy", "b.npy", "--method", "tn", "--min-score", "0.5"), "unknown_plugin"),
         (("migrate", "9999"), "schema_outdated"),
     ],
     ids=str,
@@ -123,6 +126,23 @@ def test_a_failure_is_one_sentence_with_its_code_and_exit_code_one(
     assert (said.code, said.out) == (1, "")
     assert said.err.startswith("vcl:")
     assert f"({code})" in said.err
+
+
+@pytest.mark.usefixtures("site_environment")
+def test_localize_shows_weaker_segments_when_asked_to(vcl: Callable[..., Said], tmp_path: Path):
+    query, reference, _ = planted(noise=1.6)
+    for name, frames in (("q", query), ("r", reference)):
+        np.save(tmp_path / f"{name}.npy", frames.astype(np.float32))
+    files = [str(tmp_path / f"{name}.npy") for name in "qr"]
+    strict, lenient = (
+        json.loads(vcl("localize", *files, "--json", "--min-score", score).out)
+        for score in ("0.999", "0.01")
+    )
+    assert strict == []
+    assert lenient
+    said = vcl("localize", *files, "--min-score", "0.999")
+    assert (said.code, said.out) == (0, "")
+    assert "--min-score 0.5 shows weaker ones" in said.err
 
 
 @pytest.mark.usefixtures("site_environment")
