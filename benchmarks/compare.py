@@ -4,7 +4,7 @@ Run: python benchmarks/compare.py VALIDATION TEST [-j 2] [-p dtw.max_gap=4] [--w
 
 Both are folders of `vcl benchmark make`. Every method gets the same refinement of ends. Two
 thresholds are chosen for each on the validation folder alone: the best F, and few false alarms by
-the rule of `finishing.prefer_point`; for `transvcl` that is the threshold that its weights bring,
+the rule of `validation.prefer_point`; for `transvcl` that is the threshold that its weights bring,
 chosen so when they were finished. The test folder is then read once at either.
 Differences in F come with a paired bootstrap interval: the same pairs are drawn anew for both.
 
@@ -37,9 +37,9 @@ from vcl_plugin.localize import SHIPPED_WEIGHTS, TransVCLLocalizer
 from vcl_plugin.model.checkpoint import load_transvcl, read_facts
 from vcl_plugin.rating import Rating, Support, rate_candidates
 from vcl_plugin.refinement import RefinedLocalizer, map_pair
-from vcl_plugin.training.finishing import bound_false_alarms, judge_candidates, prefer_point
+from vcl_plugin.training.finishing import judge_candidates
 from vcl_plugin.training.loop import without_encoder
-from vcl_plugin.training.validation import LOWEST_SCORE
+from vcl_plugin.training.validation import LOWEST_SCORE, bound_false_alarms, prefer_point
 from vcl_plugin.zoom import Zoom, look_closer
 
 OURS = ("transvcl", "bypassed", "detector", "detector bypassed")
@@ -66,7 +66,8 @@ class Candidates:
         self.rating, self.zoom = Rating.from_dict(facts["rating"]), Zoom(**facts["zoom"])
         self.read_logit = VideoLogit(self.detector)
         self.support = Support(**facts["support"])
-        parts = self.detector.fingerprint, self.rating.fingerprint, f"{self.support.weight:g}"
+        support = f"{self.support.weight:g}-{self.support.most:g}"
+        parts = self.detector.fingerprint, self.rating.fingerprint, support
         self.fingerprint = f"candidates-{'-'.join(parts)}"
 
     def localize(self, query: Array, reference: Array) -> list[Segment]:

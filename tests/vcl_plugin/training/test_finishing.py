@@ -18,16 +18,14 @@ from vcl_plugin.rating import FACTS
 from vcl_plugin.training.findings import Finder, draw_pairs
 from vcl_plugin.training.finishing import (
     SUPPORTS,
-    bound_false_alarms,
     choose_point,
     finish_localizer,
     finish_weights,
     fit_rating,
     lift_all,
-    prefer_point,
     stack_findings,
-    upper_bound,
 )
+from vcl_plugin.training.validation import bound_false_alarms, prefer_point, upper_bound
 
 
 @pytest.fixture(autouse=True)
