@@ -125,7 +125,7 @@ def localize(
         typer.Option(
             min=0.0,
             max=1.0,
-            help="Show segments from this score on; searches use the method's own threshold.",
+            help="Show segments from this score on (transvcl, spd); else the method's threshold.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -141,7 +141,9 @@ def localize(
     [found] = localize_views(localizer, asked, [known.descriptors])
     segments = [each.as_dict() for each in found]
     print_rows(
-        segments, as_json, empty="no copied segment was found (--min-score 0.5 shows weaker ones)"
+        segments,
+        as_json,
+        empty="no copied segment was found (of transvcl, --min-score 0.5 shows weaker ones)",
     )
 
 
