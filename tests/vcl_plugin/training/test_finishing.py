@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,6 @@ from retrieval.records import Segment, Span
 from tests.vcl_plugin.training.planted_pairs import PlantedPairs, plant
 from tests.vcl_plugin.training.test_run import RECIPE, make_folder
 from vcl_plugin.evaluation.folder import Folder
-from vcl_plugin.evaluation.metrics import JudgedPair
 from vcl_plugin.model import TransVCL, read_facts, save_transvcl
 from vcl_plugin.rating import FACTS
 from vcl_plugin.training.findings import Finder, draw_pairs
@@ -25,7 +22,6 @@ from vcl_plugin.training.finishing import (
     lift_all,
     stack_findings,
 )
-from vcl_plugin.training.validation import bound_false_alarms, prefer_point, upper_bound
 
 
 @pytest.fixture(autouse=True)
@@ -143,45 +139,6 @@ def test_what_is_known_of_the_pair_at_most_triples_the_odds():
             odds = lifted / (1 - lifted) / (score / (1 - score))
             assert odds <= 3.01
             assert (odds > 2.9) == (support.weight > 0)
-
-
-def test_few_negatives_allow_fewer_alarms_than_many():
-    assert upper_bound(0.01, 100) > upper_bound(0.01, 1000) > 0.01
-
-
-@pytest.mark.parametrize(
-    ("f_scores", "bounds", "chosen"),
-    [
-        ((0.90, 0.95, 0.80), (0.01, 0.05, 0.01), 0),  # the best F breaks the limit
-        ((0.90, 0.895, 0.88), (0.019, 0.012, 0.001), 1),  # as good, and fewer false alarms
-        ((0.90, 0.90), (0.01, 0.01), 0),
-        ((0.90, 0.50), (0.30, 0.20), 1),  # none keeps the limit: the fewest
-    ],
-)
-def test_the_point_is_as_good_as_the_best_and_accuses_least(f_scores, bounds, chosen):
-    assert prefer_point(f_scores, bounds, max_far=0.02) == chosen
-
-
-def negatives(alarms: dict[str, int], each: int = 20) -> list[JudgedPair]:
-    """So many pairs of each source, of which some are taken for copies."""
-    box = (0.0, 0.0, 9.0, 9.0)
-    return [
-        JudgedPair(f"q{number}", f"r{source}", [box] if number < count else [], [], source=source)
-        for source, count in alarms.items()
-        for number in range(each)
-    ]
-
-
-def test_false_alarms_of_one_film_are_worse_than_as_many_of_all_films():
-    spread, heaped = (
-        bound_false_alarms(negatives(dict(zip("abcd", counts, strict=True))))
-        for counts in ((2, 2, 2, 2), (8, 0, 0, 0))
-    )
-    assert spread == upper_bound(8 / 80, 80), "as if there were eighty films"
-    assert heaped > 0.2 > spread
-    unknown = [replace(each, source="") for each in negatives({"a": 8, "b": 0, "c": 0, "d": 0})]
-    assert bound_false_alarms(unknown) == spread
-    assert bound_false_alarms([]) == 0
 
 
 def test_calibrated_rating_moves_its_logit():
