@@ -79,7 +79,9 @@ def main() -> None:
 
 def fill_catalogue(engine: RetrievalEngine, films: list[Path], count: int) -> None:
     """References with real descriptors in new orders; the films themselves are among them."""
-    described = [describe_video(film, engine.descriptor, engine.settings)[0] for film in films]
+    described = [
+        describe_video(film, engine.descriptor, engine.settings)[0].descriptors for film in films
+    ]
     rows = np.concatenate(described)
     rng = np.random.default_rng(5)
     key = engine.descriptor.fingerprint.key

@@ -21,12 +21,14 @@ from pathlib import Path
 
 import numpy as np
 
+from retrieval.aspects import StillWatcher
 from retrieval.descriptors import Descriptor, flag_low_information, load_descriptor
+from retrieval.pairing import localize_views
 from retrieval.pictures import squash
-from retrieval.plugins import Array, Localizer, load_localizer
+from retrieval.plugins import Localizer, load_localizer
 from retrieval.records import Segment, Span
 from retrieval.store import NO_PARTS, StoredDescriptors
-from retrieval.tracks import PartTracker, localize_views
+from retrieval.tracks import PartTracker
 from vcl_plugin.evaluation.sources import (
     FRAME_SIZE,
     VIEWS_PER_SECOND,
@@ -70,7 +72,7 @@ def main() -> None:
     descriptor = load_descriptor(threads=1)
 
     films = [studio.shoot(REFERENCE) for _ in range(arguments.references)]
-    references = [descriptor.embed(film) for film in films]
+    references = [describe(descriptor, film) for film in films]
     uploads = []
     for number in range(2 * arguments.uploads):
         layout = LAYOUTS[number % len(LAYOUTS)]
@@ -139,20 +141,28 @@ def compose(layout: str, outer: Frames, inner: Frames, draw: np.random.Generator
     return mixed
 
 
-def describe(descriptor: Descriptor, frames: Frames, has_parts: bool) -> StoredDescriptors:
-    tracker = PartTracker(descriptor)
+def describe(
+    descriptor: Descriptor, frames: Frames, has_parts: bool = False, has_aspects: bool = False
+) -> StoredDescriptors:
+    tracker, watcher = PartTracker(descriptor), StillWatcher(descriptor)
     rows, flags = [], []
     for batch in np.array_split(frames, max(1, len(frames) // 16)):
         rows.append(descriptor.embed(batch))
         flags.append(flag_low_information(batch))
         if has_parts:
             tracker.watch(batch)
-    parts = tracker.finish() if has_parts else NO_PARTS
-    return StoredDescriptors(np.concatenate(rows), np.concatenate(flags), None, parts)
+        if has_aspects:
+            watcher.watch(batch, rows[-1], flags[-1])
+    return StoredDescriptors(
+        np.concatenate(rows), np.concatenate(flags), None, tracker.finish(), watcher.finish()
+    )
 
 
 def judge(
-    name: str, localizer: Localizer, uploads: Sequence[Upload], references: Sequence[Array]
+    name: str,
+    localizer: Localizer,
+    uploads: Sequence[Upload],
+    references: Sequence[StoredDescriptors],
 ) -> None:
     for has_parts in (False, True):
         hits: Counter[str] = Counter()
@@ -188,21 +198,27 @@ def is_found(segments: Sequence[Segment], number: int, upload: Upload) -> bool:
 
 
 def measure_cost(footage: Sequence[Source], descriptor: Descriptor, seconds: int = 25) -> None:
-    """CPU time of describing footage as it is, in turn with and without looking for parts."""
+    """CPU time of describing footage as it is, in turn whole, with parts, and with aspects."""
     films = [read_views(each, [0])[0][: 2 * seconds : VIEWS_PER_SECOND] for each in footage]
-    spent = {False: 0.0, True: 0.0}
-    parts = 0
+    ways = {
+        "whole frames": {},
+        "parts": {"has_parts": True},
+        "aspects": {"has_aspects": True},
+    }
+    spent, rows = dict.fromkeys(ways, 0.0), dict.fromkeys(ways, 0)
     for film in films:
         frames = np.stack([squash(each, descriptor.frame_size) for each in film])
-        for has_parts in (False, True):
+        for way, options in ways.items():
             started = time.process_time()
-            parts += len(describe(descriptor, frames, has_parts).parts)
-            spent[has_parts] += time.process_time() - started
-    print(
-        f"{len(films)} films as they are, {sum(map(len, films))} frames: describing costs "
-        f"{spent[True] / spent[False]:.3f} times as much with the look for parts, {parts} of which "
-        "were described"
-    )
+            described = describe(descriptor, frames, **options)
+            spent[way] += time.process_time() - started
+            rows[way] += len(described.parts) + len(described.aspects)
+    print(f"{len(films)} films as they are, {sum(map(len, films))} frames; describing them with")
+    for way in ("parts", "aspects"):
+        print(
+            f"  {way}: {spent[way] / spent['whole frames']:.3f} times the cost of whole frames, "
+            f"of {rows[way]} frames there were {way} to describe"
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """What may enter as a video's descriptors, checked in one place.
 
 In: whatever a caller has: a list, a memory map, float16, a slice with strides.
-Out: a contiguous float32 array (frames, dimension), or `BadDescriptors` with the reason.
+Out: a contiguous float32 array (frames, dimension), or `BadDescriptors` with the reason; rows of
+unit length for those who compare.
 Called at the door of the store, the index and every localizer.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from retrieval.errors import BadDescriptors
 from retrieval.plugins import Array
@@ -58,3 +60,9 @@ def as_descriptors(array: Any, what: str = "query", dimension: int = 256) -> Arr
             code="not_finite",
         )
     return descriptors
+
+
+def unit(rows: NDArray[np.floating]) -> Array:
+    """Every row scaled to length 1; a row of zeros stays."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.maximum(lengths, 1e-12), np.float32)

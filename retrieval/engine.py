@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine
 
 from retrieval import catalogue, leases, searches
+from retrieval.aspects import StillWatcher
 from retrieval.candidates import find_copies, propose_pairs
 from retrieval.database import transaction
 from retrieval.descriptors import Descriptor, flag_low_information, load_descriptor
@@ -330,12 +331,16 @@ class RetrievalEngine:
                     "register it again",
                     code="changed",
                 )
-            tracker = PartTracker(self.descriptor)
-            vectors, flags, duration = describe_video(
-                path, self.descriptor, self.settings, tracker=tracker
-            )
+            described, duration = describe_video(path, self.descriptor, self.settings)
             key = self.descriptor.fingerprint.key
-            stored = self.store.write(video["id"], key, vectors, flags, tracker.finish())
+            stored = self.store.write(
+                video["id"],
+                key,
+                described.descriptors,
+                described.low_information,
+                described.parts,
+                described.aspects,
+            )
         except (BadVideo, BadDescriptors) as error:
             with transaction(self.database) as connection:
                 catalogue.fail_ingest(connection, video["id"], error.code, str(error), holder)
@@ -348,9 +353,8 @@ class RetrievalEngine:
             self._give_back("videos", video["id"], holder, error)
             return
         with transaction(self.database) as connection:
-            catalogue.record_descriptors(
-                connection, video["id"], key, str(stored), len(vectors), vectors.shape[1]
-            )
+            shape = described.descriptors.shape
+            catalogue.record_descriptors(connection, video["id"], key, str(stored), *shape)
             catalogue.finish_ingest(connection, video["id"], duration, holder)
 
     def _give_back(self, table: str, row_id: str, holder: str, error: Exception) -> None:
@@ -375,13 +379,13 @@ def describe_video(
     descriptor: Descriptor,
     settings: Settings,
     on_frames: Callable[[int, float | None], None] = lambda done, total: None,
-    tracker: PartTracker | None = None,
-) -> tuple[NDArray[np.float32], NDArray[np.bool_], float]:
-    """Descriptors of a file, which frames say little, and its duration; needs no database.
+) -> tuple[StoredDescriptors, float]:
+    """Descriptors of a file as the store keeps them, and its duration; needs no database.
 
-    Frames are described as they are decoded, so memory does not grow with the film's length. A
-    `tracker`, if given, watches them for parts that deserve descriptors of their own.
+    Frames are described as they are decoded, so memory does not grow with the film's length. They
+    are also watched for parts and still scenes that deserve descriptors of their own.
     """
+    tracker, watcher = PartTracker(descriptor), StillWatcher(descriptor)
     vectors: list[NDArray[np.float32]] = []
     flags: list[NDArray[np.bool_]] = []
     done = 0
@@ -394,11 +398,18 @@ def describe_video(
         for _, frames in reader:
             vectors.append(descriptor.embed(frames))
             flags.append(flag_low_information(frames))
-            if tracker is not None:
-                tracker.watch(frames)
+            tracker.watch(frames)
+            watcher.watch(frames, vectors[-1], flags[-1])
             done += len(frames)
             on_frames(done, reader.info.duration)
-    return np.concatenate(vectors), np.concatenate(flags), _length(reader.seconds, done)
+    described = StoredDescriptors(
+        np.concatenate(vectors),
+        np.concatenate(flags),
+        descriptor.fingerprint.key,
+        tracker.finish(),
+        watcher.finish(),
+    )
+    return described, _length(reader.seconds, done)
 
 
 def _length(seconds: float | None, frames: int) -> float:

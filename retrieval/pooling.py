@@ -12,6 +12,7 @@ import heapq
 import numpy as np
 from numpy.typing import NDArray
 
+from retrieval.arrays import unit
 from retrieval.plugins import Array, Pooled, Pooler
 from retrieval.store import StoredDescriptors
 from retrieval.tracks import split_tracks
@@ -132,8 +133,3 @@ def find_stretches(
         if previous[one] >= 0:
             offer(previous[one], one)
     return [(start, end[start]) for start in range(frames) if version[start] >= 0]
-
-
-def unit(rows: NDArray[np.floating]) -> Array:
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.asarray(rows / np.maximum(lengths, 1e-12), np.float32)

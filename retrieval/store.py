@@ -4,8 +4,8 @@ In: a video's descriptors and their fingerprint. Out: a path to keep in `descrip
 arrays again. Called by the engine (write) and by whoever needs descriptors (read).
 
 A file is safetensors: `descriptors` (frames, d) in half precision, `low_information` (frames,)
-bool, and the fingerprint in its metadata; for a video with parts of its pictures described, those
-beside them. A foreign engine may point at a plain .npy instead.
+bool, and the fingerprint in its metadata; for a video with parts of its pictures or other aspects
+of its scenes described, those beside them. A foreign engine may point at a plain .npy instead.
 """
 
 from __future__ import annotations
@@ -57,6 +57,26 @@ class Parts:
 NO_PARTS = Parts(np.zeros((0, 256), np.float32), np.zeros(0, np.int32), np.zeros(0, np.int32))
 
 
+@dataclass(frozen=True)
+class Aspects:
+    """Descriptors of a video's still scenes seen otherwise: mirrored, and the pictures' middle.
+
+    A stretch is one scene over one unbroken run of frames; rows lie stretch after stretch, in time
+    order.
+    """
+
+    mirrored: NDArray[np.float32]  # (rows, d)
+    middle: NDArray[np.float32]  # (rows, d)
+    frames: NDArray[np.int32]  # (rows,): the frame each row shows
+    stretches: NDArray[np.int32]  # (rows,)
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+
+NO_ASPECTS = Aspects(NO_PARTS.vectors, NO_PARTS.vectors, NO_PARTS.frames, NO_PARTS.tracks)
+
+
 # A full disk, a used-up quota, a limit on the size of files.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -73,6 +93,7 @@ class StoredDescriptors:
     low_information: NDArray[np.bool_]
     fingerprint: str | None
     parts: Parts = NO_PARTS
+    aspects: Aspects = NO_ASPECTS
 
     @property
     def frames(self) -> int:
@@ -101,6 +122,7 @@ class Store:
         descriptors: NDArray[np.floating],
         low_information: NDArray[np.bool_] | None = None,
         parts: Parts = NO_PARTS,
+        aspects: Aspects = NO_ASPECTS,
     ) -> Path:
         """Write a video's descriptors; atomic, so a reader never meets half a file."""
         rows = as_descriptors(descriptors, f"video {video_id!r}")
@@ -119,6 +141,11 @@ class Store:
             arrays["parts"] = parts.vectors.astype(np.float16)
             arrays["part_frames"] = parts.frames.astype(np.int32)
             arrays["part_tracks"] = parts.tracks.astype(np.int32)
+        if len(aspects):
+            arrays["mirrored"] = aspects.mirrored.astype(np.float16)
+            arrays["middle"] = aspects.middle.astype(np.float16)
+            arrays["aspect_frames"] = aspects.frames.astype(np.int32)
+            arrays["aspect_stretches"] = aspects.stretches.astype(np.int32)
         payload = save(
             arrays,
             metadata={"fingerprint": fingerprint, "video": video_id},
@@ -188,22 +215,46 @@ def _read_stored(path: Path) -> StoredDescriptors:
         if "low_information" in names:
             flags = file.get_tensor("low_information").astype(bool).reshape(-1)
         parts = _read_parts(file, len(rows), path) if "parts" in names else NO_PARTS
+        aspects = _read_aspects(file, len(rows), path) if "mirrored" in names else NO_ASPECTS
         metadata = file.metadata() or {}
     if len(flags) != len(rows):
         raise BadDescriptors(f"{path} flags {len(flags)} frames but describes {len(rows)}")
-    return StoredDescriptors(rows, flags, metadata.get("fingerprint"), parts)
+    return StoredDescriptors(rows, flags, metadata.get("fingerprint"), parts, aspects)
 
 
 def _read_parts(file: Any, frames: int, path: Path) -> Parts:
-    _refuse_giant(path, file.get_slice("parts").get_shape())
-    vectors = as_descriptors(file.get_tensor("parts"), f"{path}, parts")
-    owners = file.get_tensor("part_frames").astype(np.int32).reshape(-1)
-    tracks = file.get_tensor("part_tracks").astype(np.int32).reshape(-1)
-    if not len(vectors) == len(owners) == len(tracks) or owners.min() < 0 or owners.max() >= frames:
+    vectors = _read_rows(file, "parts", path)
+    owners, tracks = (_read_numbers(file, each) for each in ("part_frames", "part_tracks"))
+    if not len(vectors) == len(owners) == len(tracks) or not _are_frames(owners, frames):
         raise BadDescriptors(
             f"{path} describes {len(vectors)} parts of frames that do not fit its {frames} frames"
         )
     return Parts(vectors, owners, tracks)
+
+
+def _read_aspects(file: Any, frames: int, path: Path) -> Aspects:
+    mirrored, middle = (_read_rows(file, each, path) for each in ("mirrored", "middle"))
+    owners, numbers = (_read_numbers(file, f"aspect_{each}") for each in ("frames", "stretches"))
+    sizes = {len(mirrored), len(middle), len(owners), len(numbers)}
+    if len(sizes) > 1 or not _are_frames(owners, frames):
+        raise BadDescriptors(
+            f"{path} describes aspects of {len(owners)} frames that do not fit its {frames} frames"
+        )
+    return Aspects(mirrored, middle, owners, numbers)
+
+
+def _read_rows(file: Any, name: str, path: Path) -> NDArray[np.float32]:
+    _refuse_giant(path, file.get_slice(name).get_shape())
+    return as_descriptors(file.get_tensor(name), f"{path}, {name}")
+
+
+def _read_numbers(file: Any, name: str) -> NDArray[np.int32]:
+    numbers: NDArray[np.int32] = file.get_tensor(name).astype(np.int32).reshape(-1)
+    return numbers
+
+
+def _are_frames(owners: NDArray[np.int32], frames: int) -> bool:
+    return bool(len(owners) and owners.min() >= 0 and owners.max() < frames)
 
 
 def _refuse_giant(path: Path, shape: Sequence[int]) -> None:

@@ -2,7 +2,7 @@
 
 In: a video's frames in order. Out: `Parts`, described beside the whole frames; for a pair, which
 seconds of the query are better seen through a part.
-Called by the engine when it describes a video and by the worker when it compares a pair.
+Called by the engine when it describes a video and by `pairing` when two are compared.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from retrieval.arrays import unit
 from retrieval.descriptors import Descriptor
-from retrieval.pictures import Frames, number_pictures, squash
-from retrieval.plugins import Array, Localizer
-from retrieval.records import Segment
+from retrieval.pictures import Frames
+from retrieval.plugins import Array
 from retrieval.store import NO_PARTS, Parts, StoredDescriptors
-from retrieval.views import Box, box_overlap, cut, propose_parts
+from retrieval.views import Box, box_overlap, cut, embed_cuts, propose_parts
 
 # An editor's frame stands for seconds, so looking at every other second finds it; a door post that
 # the camera passes is gone by the next look or the one after. With two looks instead of three,
@@ -131,10 +131,7 @@ class PartTracker:
             if not track.stands or len(ready) < at_least:
                 continue
             crops = np.stack([crop for _, crop in ready])
-            shown = number_pictures(crops)
-            firsts = np.flatnonzero(np.diff(shown, prepend=-1))
-            pictures = [squash(crops[each], self.descriptor.frame_size) for each in firsts]
-            track.vectors.append(self.descriptor.embed(np.stack(pictures))[shown])
+            track.vectors.append(embed_cuts(self.descriptor, crops))
             track.frames += [number for number, _ in ready]
             track.waiting = track.waiting[len(ready) :]
 
@@ -158,12 +155,12 @@ def choose_views(query: StoredDescriptors, reference: Array) -> Array:
     whole = query.descriptors
     if not len(query.parts):
         return whole
-    reference = _unit(reference)
-    best_whole = (_unit(whole) @ reference.T).max(axis=1)
+    reference = unit(reference)
+    best_whole = (unit(whole) @ reference.T).max(axis=1)
     gain = np.full(len(whole), MARGIN, np.float32)
     chosen = whole
     for track in split_tracks(query.parts):
-        better = (_unit(track.vectors) @ reference.T).max(axis=1) - best_whole[track.frames]
+        better = (unit(track.vectors) @ reference.T).max(axis=1) - best_whole[track.frames]
         lasting = _best_run(better, min(RUN_SECONDS, len(better)))
         wins = lasting > gain[track.frames]
         if wins.any():
@@ -173,32 +170,8 @@ def choose_views(query: StoredDescriptors, reference: Array) -> Array:
     return chosen
 
 
-def localize_views(
-    localizer: Localizer, query: StoredDescriptors, references: Sequence[Array]
-) -> list[list[Segment]]:
-    """`localize_many`, each reference seen through the query's views that suit it."""
-    found: list[list[Segment]] = [[] for _ in references]
-    plain: list[int] = []
-    for number, reference in enumerate(references):
-        rows = choose_views(query, reference)
-        if rows is query.descriptors:
-            plain.append(number)
-        else:
-            found[number] = localizer.localize(rows, reference)
-    if plain:
-        many = localizer.localize_many(query.descriptors, [references[each] for each in plain])
-        for number, segments in zip(plain, many, strict=True):
-            found[number] = segments
-    return found
-
-
 def _best_run(values: Array, length: int) -> Array:
     """For each place the best mean of a run of that length which holds it."""
     sums = np.convolve(values, np.ones(length) / length, mode="valid")
     padded = np.pad(sums, length - 1, constant_values=-np.inf)
     return np.lib.stride_tricks.sliding_window_view(padded, length).max(axis=1).astype(np.float32)
-
-
-def _unit(rows: Array) -> Array:
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.asarray(rows / np.maximum(lengths, 1e-12), np.float32)

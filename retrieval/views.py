@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from retrieval.descriptors import Descriptor
-from retrieval.pictures import Frames, check_frames, squash
+from retrieval.pictures import Frames, check_frames, number_pictures, squash
 
 Box = tuple[float, float, float, float]
 
@@ -68,6 +68,14 @@ def cut(frame: NDArray[np.uint8], box: Box) -> NDArray[np.uint8]:
         round(top * height) : max(round(top * height) + 1, round(bottom * height)),
         round(left * width) : max(round(left * width) + 1, round(right * width)),
     ]
+
+
+def embed_cuts(descriptor: Descriptor, cuts: Frames) -> NDArray[np.float32]:
+    """Descriptors of cuts of one size. (n, 256); a still is scaled and described once."""
+    shown = number_pictures(cuts)
+    firsts = np.flatnonzero(np.diff(shown, prepend=-1))
+    pictures = [squash(cuts[each], descriptor.frame_size) for each in firsts]
+    return descriptor.embed(np.stack(pictures))[shown]
 
 
 def propose_parts(frame: NDArray[np.uint8]) -> list[Box]:

@@ -23,6 +23,7 @@ from sqlalchemy import Connection, text
 
 from retrieval import catalogue
 from retrieval.errors import BadVideo, Refused, RetrievalError
+from retrieval.pairing import match_rows
 from retrieval.plugins import Array
 from retrieval.roots import confine_path
 from retrieval.settings import Settings
@@ -143,11 +144,15 @@ def _read_run(connection: Connection, claim_id: int, reference_id: str) -> dict[
 
 def _read_arrays(
     connection: Connection, video_ids: tuple[str, str], fingerprint: str
-) -> list[Array] | None:
+) -> tuple[Array, Array] | None:
     """The descriptors that were compared; None when a file of them is gone."""
-    paths = [catalogue.find_descriptors(connection, each, fingerprint) for each in video_ids]
+    query, reference = (
+        catalogue.find_descriptors(connection, each, fingerprint) for each in video_ids
+    )
+    if query is None or reference is None:
+        return None
     try:
-        return [read_descriptors(path).descriptors for path in paths if path is not None]
+        return match_rows(read_descriptors(query), read_descriptors(reference))
     except RetrievalError:
         return None
 

@@ -15,9 +15,9 @@ from retrieval.candidates import propose_pairs
 from retrieval.database import transaction
 from retrieval.engine import RetrievalEngine
 from retrieval.errors import RetrievalError, UnknownPlugin
+from retrieval.pairing import localize_views
 from retrieval.plugins import load_localizer
 from retrieval.pooling import pool_query
-from retrieval.tracks import localize_views
 from vcl_plugin.claims import STANDING
 
 # How far down a search looks for a reference that was no candidate.
@@ -170,7 +170,7 @@ def _best_score(engine: RetrievalEngine, ids: tuple[str, str]) -> float | None:
         query, reference = (engine.read_descriptors(each) for each in ids)
     except (UnknownPlugin, RetrievalError):
         return None
-    [found] = localize_views(localizer, query, [reference.descriptors])
+    [found] = localize_views(localizer, query, [reference])
     return max((each.score for each in found), default=0.0)
 
 

@@ -16,12 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from retrieval.arrays import unit
 from retrieval.plugins import Array, Pooled
 from retrieval.pooling import (
     MAX_SECONDS,
     SECONDS_A_VECTOR,
     cover,
-    unit,
     weigh_frames,
     weigh_spans,
 )

@@ -19,10 +19,9 @@ from retrieval import catalogue, leases, searches
 from retrieval.database import transaction
 from retrieval.engine import RetrievalEngine
 from retrieval.errors import BadDescriptors, FingerprintMismatch, NotFound, Refused, RetrievalError
-from retrieval.plugins import Array
+from retrieval.pairing import localize_views
 from retrieval.records import Pair, Segment
 from retrieval.store import StoredDescriptors
-from retrieval.tracks import localize_views
 from vcl_plugin.guard import is_low_information
 from vcl_plugin.segments import LeasedPair, Outcome, record_segments
 from vcl_plugin.settlement import settle_claims
@@ -159,7 +158,7 @@ class LocalizeWorker:
 
     def _load(
         self, pairs: Sequence[LeasedPair]
-    ) -> tuple[list[LeasedPair], StoredDescriptors, list[Array]]:
+    ) -> tuple[list[LeasedPair], StoredDescriptors, list[StoredDescriptors]]:
         """Descriptors of the query and of each reference; pairs without them are set aside."""
         stored: dict[str, StoredDescriptors] = {}
         ready: list[LeasedPair] = []
@@ -173,7 +172,7 @@ class LocalizeWorker:
                     searches.quarantine_pair(connection, pair.id, error.code, str(error))
                 continue
             ready.append(pair)
-        references = [stored[pair.reference_id].descriptors for pair in ready]
+        references = [stored[pair.reference_id] for pair in ready]
         return ready, stored.get(pairs[0].query_id, NOTHING), references
 
     def _descriptors(self, video_id: str, fingerprint: str) -> StoredDescriptors:
@@ -189,7 +188,11 @@ class LocalizeWorker:
         return self.engine.store.read(path, fingerprint)
 
     def _localize_alone(
-        self, pair: LeasedPair, query: StoredDescriptors, reference: Array, holder: str
+        self,
+        pair: LeasedPair,
+        query: StoredDescriptors,
+        reference: StoredDescriptors,
+        holder: str,
     ) -> bool:
         started = time.monotonic()
         try:

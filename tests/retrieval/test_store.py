@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from retrieval.errors import BadDescriptors, NotFound, RetrievalError, ServiceUnavailable
-from retrieval.store import Parts, Store, read_descriptors, write_atomically
+from retrieval.store import Aspects, Parts, Store, read_descriptors, write_atomically
 
 
 def unit_rows(count: int, seed: int = 0) -> np.ndarray:
@@ -45,6 +45,25 @@ def test_parts_of_frames_that_are_not_there_are_refused(tmp_path: Path):
     parts = Parts(unit_rows(1), np.array([9]), np.array([0]))
     with pytest.raises(BadDescriptors, match="do not fit its 9 frames"):
         store.read(store.write("v", "lite0-1", unit_rows(9), None, parts))
+
+
+def test_other_aspects_of_still_scenes_lie_beside_the_whole_frames(tmp_path: Path):
+    store, mirrored, middle = Store(tmp_path), unit_rows(4, seed=3), unit_rows(4, seed=4)
+    aspects = Aspects(mirrored, middle, np.array([1, 2, 5, 6]), np.array([0, 0, 1, 1]))
+    found = store.read(store.write("v", "lite0-1", unit_rows(9), aspects=aspects)).aspects
+    assert np.abs(found.mirrored - mirrored).max() < 5e-4
+    assert np.abs(found.middle - middle).max() < 5e-4
+    assert found.frames.tolist() == [1, 2, 5, 6]
+    assert found.stretches.tolist() == [0, 0, 1, 1]
+    assert len(store.read(store.write("w", "lite0-1", unit_rows(9))).aspects) == 0
+
+
+@pytest.mark.parametrize(("rows", "frame"), [(1, 9), (1, -1), (2, 3)])
+def test_aspects_that_do_not_fit_the_frames_are_refused(tmp_path: Path, rows: int, frame: int):
+    store = Store(tmp_path)
+    aspects = Aspects(unit_rows(1), unit_rows(rows), np.array([frame]), np.array([0]))
+    with pytest.raises(BadDescriptors, match="do not fit its 9 frames"):
+        store.read(store.write("v", "lite0-1", unit_rows(9), aspects=aspects))
 
 
 @pytest.mark.parametrize("video_id", ["../../etc/passwd", "a b/c", "ü" * 300, "x\n", "?#%20"])

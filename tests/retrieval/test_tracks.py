@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from retrieval import tracks
-from retrieval.records import Segment, Span
 from retrieval.store import NO_PARTS, Parts, StoredDescriptors
-from retrieval.tracks import PartTracker, choose_views, localize_views, split_tracks
+from retrieval.tracks import PartTracker, choose_views, split_tracks
 from tests.retrieval.test_engine import CoarseDescriptor
 from tests.retrieval.test_store import unit_rows
 
@@ -179,39 +178,3 @@ def test_of_two_parts_the_better_one_stands_in():
 
 def _fields(parts: Parts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return parts.vectors, parts.frames, parts.tracks
-
-
-class DiagonalLocalizer:
-    """Finds rows that are equal; counts how it was asked."""
-
-    name, fingerprint = "diagonal", "diagonal-1"
-
-    def __init__(self) -> None:
-        self.asked: list[int] = []
-
-    def localize(self, query: np.ndarray, reference: np.ndarray) -> list[Segment]:
-        return self.localize_many(query, [reference])[0]
-
-    def localize_many(
-        self, query: np.ndarray, references: Sequence[np.ndarray]
-    ) -> list[list[Segment]]:
-        self.asked.append(len(references))
-        found = []
-        for reference in references:
-            rows = np.flatnonzero((query @ reference.T).max(axis=1) > 0.99)
-            spans = Span(float(rows[0]), float(rows[-1] + 1)) if len(rows) else None
-            found.append([Segment(spans, spans, 1.0)] if spans else [])
-        return found
-
-
-def test_each_reference_is_compared_through_the_views_that_suit_it():
-    whole, inside, other = unit_rows(30, seed=1), unit_rows(40, seed=2), unit_rows(40, seed=4)
-    query = stored(whole, part_of(inside[10:20], first=8))
-    localizer = DiagonalLocalizer()
-    found = localize_views(localizer, query, [other, inside, whole])
-    assert [[each.query for each in segments] for segments in found] == [
-        [],
-        [Span(8, 18)],
-        [Span(0, 30)],
-    ]
-    assert sorted(localizer.asked) == [1, 2], "references without a part stay one batch"

@@ -14,12 +14,12 @@ from retrieval.database import transaction
 from retrieval.descriptors import load_descriptor
 from retrieval.engine import RetrievalEngine, describe_video
 from retrieval.errors import BadVideo, RetrievalError
+from retrieval.pairing import localize_views
 from retrieval.plugins import load_localizer
 from retrieval.searches import read_quarantined, read_search, wait_for_search
 from retrieval.settings import Settings, load_settings
 from retrieval.store import StoredDescriptors, read_descriptors
 from retrieval.tasks import enqueue_search, send
-from retrieval.tracks import PartTracker, localize_views
 from vcl_plugin.claims import list_claims
 from vcl_plugin.cli.output import print_json, print_rows, progress, stderr, stdout
 from vcl_plugin.cli.services import AsJson
@@ -138,7 +138,7 @@ def localize(
     options = {} if min_score is None else {"min_score": min_score}
     localizer = load_localizer(chosen, weights=weights, **options)
     asked, known = (read_input(path, settings) for path in (query, reference))
-    [found] = localize_views(localizer, asked, [known.descriptors])
+    [found] = localize_views(localizer, asked, [known])
     segments = [each.as_dict() for each in found]
     print_rows(
         segments,
@@ -152,17 +152,15 @@ def read_input(path: Path, settings: Settings) -> StoredDescriptors:
     if path.suffix in ARRAYS:
         return read_descriptors(path)
     descriptor = load_descriptor(settings.descriptor)
-    tracker = PartTracker(descriptor)
     with progress() as bar:
         task = bar.add_task(f"describing {path.name}", total=1)
-        vectors, flags, _ = describe_video(
+        described, _ = describe_video(
             path,
             descriptor,
             settings,
             lambda done, total: bar.update(task, completed=done, total=total or done),
-            tracker,
         )
-    return StoredDescriptors(vectors, flags, descriptor.fingerprint.key, tracker.finish())
+    return described
 
 
 def _print_search(state: dict[str, Any], segments: list[dict[str, Any]]) -> None:

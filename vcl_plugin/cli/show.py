@@ -13,6 +13,7 @@ import numpy as np
 import typer
 
 from retrieval.errors import NotFound, Refused
+from retrieval.pairing import match_rows
 from retrieval.plugins import load_localizer
 from retrieval.settings import load_settings
 from retrieval.video import read_frames
@@ -46,7 +47,7 @@ def show(
     chosen = method or ("transvcl" if weights else settings.localizer)
     is_learned = chosen in ("transvcl", "spd")
     localizer = load_localizer(chosen, weights if is_learned else None)
-    arrays = [read_input(path, settings).descriptors for path in (query, reference)]
+    arrays = match_rows(*(read_input(path, settings) for path in (query, reference)))
     found = localizer.localize(arrays[0], arrays[1])
     enhanced = attention = None
     if weights is not None or chosen == "transvcl":

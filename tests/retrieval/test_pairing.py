@@ -1,0 +1,141 @@
+"""Two videos are compared by those of their views that suit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from retrieval.arrays import unit
+from retrieval.pairing import localize_views, match_rows
+from retrieval.records import Segment, Span
+from retrieval.store import Aspects, StoredDescriptors
+from tests.retrieval.test_store import unit_rows
+from tests.retrieval.test_tracks import part_of, stored
+
+
+def still_rows(count: int, seed: int, scene: int = 99) -> np.ndarray:
+    """Rows of a fixed camera: one scene, and a little that differs from second to second."""
+    return unit(unit_rows(1, seed=scene) + 0.3 * unit_rows(count, seed=seed))
+
+
+def seen(
+    whole: np.ndarray, mirrored: np.ndarray, middle: np.ndarray, first: int = 0
+) -> StoredDescriptors:
+    frames = np.arange(first, first + len(mirrored), dtype=np.int32)
+    aspects = Aspects(mirrored, middle, frames, np.zeros(len(frames), np.int32))
+    return replace(stored(whole), aspects=aspects)
+
+
+def edited(rows: np.ndarray, seed: int) -> np.ndarray:
+    """What an edit makes of a scene: it moves by more than its seconds differ."""
+    return unit(rows + 0.6 * unit_rows(1, seed=seed) + 0.3 * unit_rows(len(rows), seed=seed + 1))
+
+
+def test_a_mirrored_scene_is_seen_through_its_mirror_image():
+    film = still_rows(40, seed=1)
+    flipped = edited(film, seed=50)
+    upload = seen(flipped[10:30], film[10:30], edited(flipped[10:30], seed=60))
+    reference = seen(film, flipped, edited(film, seed=70))
+    rows, others = match_rows(upload, reference)
+    assert np.array_equal(rows, film[10:30])
+    assert others is reference.descriptors
+
+
+def test_a_cropped_scene_is_compared_with_the_middle_of_the_reference():
+    film = still_rows(40, seed=1)
+    middle = edited(film, seed=70)
+    upload = seen(middle[5:25], edited(middle[5:25], seed=50), edited(middle[5:25], seed=60))
+    reference = seen(film, edited(film, seed=50), middle)
+    rows, others = match_rows(upload, reference)
+    assert rows is upload.descriptors
+    assert np.array_equal(others, middle)
+    assert np.array_equal(reference.descriptors, still_rows(40, seed=1)), "the stored rows stay"
+
+
+def test_a_smaller_crop_is_compared_with_something_between_middle_and_whole():
+    film = still_rows(40, seed=1)
+    middle = edited(film, seed=70)
+    crop = unit(film + middle)
+    upload = seen(crop[5:25], edited(crop[5:25], seed=50), edited(crop[5:25], seed=60))
+    _, others = match_rows(upload, seen(film, edited(film, seed=50), middle))
+    assert np.allclose(others, crop, atol=1e-6)
+
+
+def test_a_plain_copy_and_footage_of_another_scene_are_compared_as_they_are():
+    film = still_rows(40, seed=1)
+    reference = seen(film, edited(film, seed=50), edited(film, seed=70))
+    other = still_rows(20, seed=4, scene=98)
+    for rows in (film[10:30], other):
+        upload = seen(rows, edited(rows, seed=50), edited(rows, seed=70))
+        assert match_rows(upload, reference)[0] is upload.descriptors
+        assert match_rows(upload, reference)[1] is reference.descriptors
+
+
+def test_only_the_scene_that_is_mirrored_is_seen_otherwise():
+    film, filler = still_rows(40, seed=1), unit_rows(15, seed=8)
+    flipped = edited(film, seed=50)
+    whole = np.concatenate([filler, flipped[10:30], filler])
+    upload = seen(whole, film[10:30], edited(flipped[10:30], seed=60), first=15)
+    rows, _ = match_rows(upload, seen(film, flipped, edited(film, seed=70)))
+    assert np.array_equal(rows, np.concatenate([filler, film[10:30], filler]))
+
+
+def test_where_a_part_shows_the_reference_aspects_are_left_alone():
+    film, shelf = still_rows(40, seed=1), still_rows(30, seed=5, scene=98)
+    upload = replace(
+        seen(shelf, edited(shelf, seed=50), edited(shelf, seed=60)),
+        parts=part_of(film[5:25], first=5),
+    )
+    rows, _ = match_rows(upload, seen(film, edited(film, seed=50), edited(film, seed=70)))
+    assert np.array_equal(rows[5:25], film[5:25])
+    assert np.array_equal(rows[:5], shelf[:5])
+
+
+class DiagonalLocalizer:
+    """Finds rows that are equal; counts how it was asked."""
+
+    name, fingerprint = "diagonal", "diagonal-1"
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def localize(self, query: np.ndarray, reference: np.ndarray) -> list[Segment]:
+        return self.localize_many(query, [reference])[0]
+
+    def localize_many(
+        self, query: np.ndarray, references: Sequence[np.ndarray]
+    ) -> list[list[Segment]]:
+        self.asked.append(len(references))
+        found = []
+        for reference in references:
+            rows = np.flatnonzero((query @ reference.T).max(axis=1) > 0.99)
+            spans = Span(float(rows[0]), float(rows[-1] + 1)) if len(rows) else None
+            found.append([Segment(spans, spans, 1.0)] if spans else [])
+        return found
+
+
+def test_each_reference_is_compared_through_the_views_that_suit_it():
+    whole, inside, other = unit_rows(30, seed=1), unit_rows(40, seed=2), unit_rows(40, seed=4)
+    query = stored(whole, part_of(inside[10:20], first=8))
+    localizer = DiagonalLocalizer()
+    found = localize_views(localizer, query, [stored(each) for each in (other, inside, whole)])
+    assert [[each.query for each in segments] for segments in found] == [
+        [],
+        [Span(8, 18)],
+        [Span(0, 30)],
+    ]
+    assert sorted(localizer.asked) == [1, 2], "references without a part stay one batch"
+
+
+def test_references_of_which_only_they_are_seen_otherwise_stay_in_the_batch():
+    film = still_rows(40, seed=1)
+    middle = edited(film, seed=70)
+    upload = seen(middle[5:25], edited(middle[5:25], seed=50), edited(middle[5:25], seed=60))
+    reference = seen(film, edited(film, seed=50), middle)
+    localizer = DiagonalLocalizer()
+    [found, nothing] = localize_views(localizer, upload, [reference, stored(unit_rows(9, seed=3))])
+    assert [each.query for each in found] == [Span(0, 20)]
+    assert nothing == []
+    assert localizer.asked == [2]
