@@ -1,4 +1,4 @@
-"""The guard against matches that accuse nobody: shared, empty, excluded or allowed footage.
+"""The guard against matches that accuse nobody: shared, empty, excluded, allowed, or outdated.
 
 In: an upload's segments. Out: `segments.held`, the reason why one claims nothing by itself.
 Called by claims before it settles an upload. A held segment is kept and shown, never dropped.
@@ -63,13 +63,19 @@ def hold_segments(connection: Connection, query_id: str) -> None:
 
     `low_information` is a fact of the frames and stays; the others follow the present rows. A
     query that is itself a `reference` is nobody's upload: what it shares is a conflict of owners.
+    `superseded` is what an earlier comparison found where a later one, by other weights or another
+    method, found copies too: both would show one copy twice.
     """
     connection.execute(
         text("""
         WITH mine AS (
             SELECT segments.id, segments.query_id, segments.reference_id, segments.query_span,
                    segments.reference_span, segments.score, assets.id AS asset_id, assets.owner_id,
-                   reference_videos.asset_id IS NOT NULL AS is_protected
+                   reference_videos.asset_id IS NOT NULL AS is_protected,
+                   EXISTS (SELECT 1 FROM segments AS later
+                           WHERE later.query_id = segments.query_id
+                             AND later.reference_id = segments.reference_id
+                             AND later.run_id > segments.run_id) AS is_superseded
             FROM segments
             LEFT JOIN reference_videos ON reference_videos.video_id = segments.reference_id
             -- A reference that was removed still speaks in the claim that rests on it.
@@ -80,6 +86,7 @@ def hold_segments(connection: Connection, query_id: str) -> None:
               AND segments.held IS DISTINCT FROM 'low_information'
         ), judged AS (
             SELECT mine.id, CASE
+                WHEN mine.is_superseded THEN 'superseded'
                 WHEN EXISTS (SELECT 1 FROM reference_videos
                              WHERE reference_videos.video_id = mine.query_id) THEN 'reference'
                 WHEN EXISTS (
@@ -101,6 +108,7 @@ def hold_segments(connection: Connection, query_id: str) -> None:
                           SELECT 1 FROM mine AS other
                           WHERE other.owner_id <> mine.owner_id AND other.score >= :strong
                             AND other.is_protected AND mine.is_protected
+                            AND NOT other.is_superseded
                             AND other.query_span && mine.query_span
                           GROUP BY other.owner_id
                           -- All that an owner matches here at once: one localizer finds two

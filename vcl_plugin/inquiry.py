@@ -29,6 +29,7 @@ HELD = {
     "excluded": "that part of the reference is excluded from claims",
     "allowed": "the owner allows this upload or its uploader",
     "reference": "the upload is itself a reference",
+    "superseded": "a later comparison of the two found copies too, and counts instead",
 }
 
 

@@ -33,18 +33,21 @@ def empty_database(services: Endpoints) -> Iterator[str]:
 
 
 def things_of(url: str) -> set[tuple[str, str]]:
-    """Tables, views, functions, triggers and columns of the schema."""
+    """Tables, views, functions, triggers, columns and constraints of the schema."""
     with connect(url).begin() as connection:
         return {
             (row[0], row[1])
             for row in connection.execute(
                 text("""
-                SELECT 'relation', relname FROM pg_class WHERE relnamespace = 'public'::regnamespace
+                SELECT 'relation', relname::text FROM pg_class
+                      WHERE relnamespace = 'public'::regnamespace
                 UNION SELECT 'function', proname FROM pg_proc
                       WHERE pronamespace = 'public'::regnamespace
                 UNION SELECT 'trigger', tgname FROM pg_trigger WHERE NOT tgisinternal
                 UNION SELECT 'column', table_name || '.' || column_name
-                      FROM information_schema.columns WHERE table_schema = 'public'""")
+                      FROM information_schema.columns WHERE table_schema = 'public'
+                UNION SELECT 'constraint', conrelid::regclass || ': ' || pg_get_constraintdef(oid)
+                      FROM pg_constraint WHERE connamespace = 'public'::regnamespace""")
             )
         }
 

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, text
 from retrieval.database import connect, transaction
 from retrieval.errors import NotFound, Refused
 from retrieval.records import Span
+from retrieval.searches import Method
 from tests.vcl_plugin.world import add_reference, add_upload, record, segment
 from vcl_plugin import assets, rights
 from vcl_plugin.claims import decide_claim, list_claims, read_claim
@@ -64,6 +65,57 @@ def test_a_match_raises_one_claim_that_waits_for_review(database: str) -> None:
         record(connection, "upload", "film", segment(0, 10), segment(5, 20))
         settle_claims(connection, "upload")
         assert _claims(connection) == {("Ana", "upload", "potential", 20.0)}
+
+
+NEWER = Method("tn-newer", "lite0-test")
+
+
+def _shown(connection: Connection) -> list[tuple[float, float]]:
+    rows = connection.execute(
+        text("SELECT query_start, query_end FROM infringing_segments ORDER BY query_start")
+    )
+    return [(float(row.query_start), float(row.query_end)) for row in rows]
+
+
+def test_what_newer_weights_find_takes_the_place_of_what_older_ones_found(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_upload(connection, "upload")
+        add_reference(connection, "a", "Studio A")
+        record(connection, "upload", "a", segment(0, 10), segment(50, 58, at=30))
+        settle_claims(connection, "upload")
+        record(connection, "upload", "a", segment(1, 12, at=1), method=NEWER)
+        settle_claims(connection, "upload")
+        assert _shown(connection) == [(1, 12)]
+        [(_, _, status, seconds)] = _claims(connection)
+        assert (status, seconds) == ("potential", 11)
+        held = connection.execute(text("SELECT reason FROM held_segments")).scalars().all()
+        assert held == ["superseded", "superseded"], "kept and shown, but claiming nothing"
+
+
+def test_newer_weights_that_find_nothing_take_nothing_away(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_upload(connection, "upload")
+        add_reference(connection, "a", "Studio A")
+        record(connection, "upload", "a", segment(0, 10))
+        [claim] = settle_claims(connection, "upload")
+        decide_claim(connection, claim, "active", "ann")
+        record(connection, "upload", "a", method=NEWER)
+        settle_claims(connection, "upload")
+        assert _shown(connection) == [(0, 10)]
+        assert read_claim(connection, claim)["status"] == "active"
+
+
+def test_a_match_found_twice_by_one_owner_is_not_shared_footage(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_upload(connection, "upload")
+        for name in "abc":
+            add_reference(connection, name, f"Studio {name}")
+        for name in "ab":
+            record(connection, "upload", name, segment(0, 10))
+        record(connection, "upload", "c", segment(0, 10))
+        record(connection, "upload", "c", segment(70, 80), method=NEWER)
+        settle_claims(connection, "upload")
+        assert _shown(connection) == [(0, 10), (0, 10), (70, 80)]
 
 
 def test_two_references_of_one_asset_make_one_claim(database: str) -> None:

@@ -36,16 +36,19 @@ def record(
     reference: str,
     *segments: Segment,
     is_empty: bool = False,
+    method: searches.Method = METHOD,
 ) -> int:
     """What a worker writes for a pair, without settling claims; returns the run."""
     search = searches.create_search(connection, query)
-    searches.open_pairs(connection, search, [Pair(query, reference, 1, 0.5)], METHOD)
+    searches.open_pairs(connection, search, [Pair(query, reference, 1, 0.5)], method)
     pair_id = connection.execute(
-        text("SELECT id FROM pairs WHERE query_id = :query AND reference_id = :reference"),
-        {"query": query, "reference": reference},
+        text("""
+        SELECT id FROM pairs
+        WHERE query_id = :query AND reference_id = :reference AND model = :model"""),
+        {"query": query, "reference": reference, "model": method.model},
     ).scalar_one()
-    pair = LeasedPair(pair_id, query, reference, METHOD.fingerprint)
-    outcome = Outcome(segments, [is_empty] * len(segments), METHOD.model, "test", 0.1)
+    pair = LeasedPair(pair_id, query, reference, method.fingerprint)
+    outcome = Outcome(segments, [is_empty] * len(segments), method.model, "test", 0.1)
     run = record_segments(connection, pair, outcome)
     assert run is not None
     return run
