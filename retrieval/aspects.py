@@ -23,9 +23,11 @@ from retrieval.plugins import Array
 from retrieval.store import NO_ASPECTS, Aspects, StoredDescriptors
 from retrieval.views import Box, cut, embed_cuts
 
-# Cosines of neighbouring seconds are .9 and more before a fixed camera, .7 under a moving one.
-ALIKE = 0.8
-REACH = 5  # seconds within which a scene comes back after someone has passed
+# Cosines of neighbouring seconds are .9 and more before a fixed camera that nobody passes, .7 under
+# a moving one. With .8 and five seconds a third of a corridor with passers-by was left out; with
+# .65 and twelve, half of a film of quick cuts was taken in.
+ALIKE = 0.75
+REACH = 8  # seconds within which a scene comes back after someone has passed
 MIN_SECONDS = 8  # shorter scenes stand beside others, by which a copy is told
 EMBED_AT_ONCE = 16
 # A crop of a fifth, the middle of what editors take; half of it is matched by a mixture.

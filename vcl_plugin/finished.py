@@ -88,9 +88,15 @@ class FinishedTransVCL:
         detector = TransVCLLocalizer(
             load_transvcl(path), device, min_score=facts["candidate_score"], **options
         )
+        try:
+            rating = Rating.from_dict(facts["rating"])
+        except ValueError as reason:
+            raise MissingWeights(
+                f"{path} was finished by another version ({reason}); finish it anew by `vcl finish`"
+            ) from None
         self._finished = FinishedLocalizer(
             detector,
-            Rating.from_dict(facts["rating"]),
+            rating,
             facts["min_rating"] if min_score is None else min_score,
             None if zoom is None else Zoom(**zoom),
             read_logit=VideoLogit(detector),

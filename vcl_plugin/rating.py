@@ -1,6 +1,6 @@
 """How much speaks for a found copy: facts of the map around it, and a probability from them.
 
-In: a pair's maps and its segments. Out: facts (segments, 15), and calibrated scores.
+In: a pair's maps and its segments. Out: facts (segments, 17), and calibrated scores.
 Called after refinement, for any method that brings a fitted `Rating`. A detector's confidence says
 "this looks like a copy"; the facts say what it cannot see at its resolution: whether frames agree
 along the line and nowhere else, as in a copy and not in stills, cards or the next take of a scene.
@@ -39,6 +39,8 @@ FACTS = (
     "agreement",  # share of frames whose best partner in the box lies on the line
     "change",  # similarity of changes along the line: what a fixed camera's frames agree in
     "change_lead",  # the same above the best line beside it
+    "change_votes",  # seconds whose changes agree best on the line, against chance
+    "change_proof",  # the same above all lines beside it, in standard errors
     "video",  # what the method says of the pair as a whole, a logit; 0 if it says nothing
     "length",  # logarithm of the shorter side in seconds
     "tilt",  # distance of the speed from 1
@@ -47,6 +49,9 @@ BAND = 3  # seconds beside the line that still belong to it: neighbouring frames
 # Beyond this many cells of a map (64 MB) each candidate is judged in its surroundings alone.
 MAX_CELLS, SURROUNDINGS = 16_000_000, 300
 PARALLELS = 12  # seconds to either side in which other lines compete
+# What one second says for a copy whose line is its best of all 25, and against one whose is not:
+# logarithms of how much likelier that is in a copy (.85) than by chance (3 of 25).
+VOTE_FOR, VOTE_AGAINST = 1.96, -1.77
 MOST_SHARE = 0.9  # quantile that stands for "the best other frames"
 
 
@@ -89,7 +94,8 @@ class Rating:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Rating:
         if tuple(values["facts"]) != FACTS:
-            raise ValueError(f"the rating is about {values['facts']}, this version about {FACTS}")
+            others = sorted(set(values["facts"]) ^ set(FACTS))
+            raise ValueError(f"its rating and ours differ in the facts {', '.join(others)}")
         return cls(
             tuple(values["middle"]),
             tuple(values["scale"]),
@@ -270,17 +276,39 @@ def _describe(maps: Maps, segment: Segment, background: float, spread: float) ->
     )
 
 
-def _describe_changes(changes: Map, line: NDArray[np.float64]) -> tuple[float, float]:
-    """Mean along the line, and how far it exceeds the best parallel line beside it."""
+def _describe_changes(changes: Map, line: NDArray[np.float64]) -> tuple[float, float, float, float]:
+    """Mean along the line, how far it exceeds the best parallel line beside it, and how sure that
+    is: by the seconds that vote for the line, and by the spread of its lead over all parallels."""
     shifts = np.arange(-PARALLELS, PARALLELS + 1)
-    places = np.rint(line).astype(int)[:, None] + shifts  # (L, shifts)
-    is_cell = (places >= 0) & (places < changes.shape[1])
-    cells = np.take_along_axis(changes, places.clip(0, changes.shape[1] - 1), axis=1)
+    places = line[:, None] + shifts  # (L, shifts)
+    is_cell = (places > -0.5) & (places < changes.shape[1] - 0.5)
+    cells = np.where(is_cell, _between(changes, places), 0.0)
     # A line of which the frame cuts most off has too few cells to say anything.
     count = is_cell.sum(axis=0)
-    means = np.where(count * 2 >= len(line), (cells * is_cell).sum(axis=0), 0.0) / count.clip(1)
-    on_line = float(means[np.abs(shifts) <= 1].max())
-    return on_line, on_line - float(means[np.abs(shifts) > BAND].max())
+    means = np.where(count * 2 >= len(line), cells.sum(axis=0), 0.0) / count.clip(1)
+    is_on, is_off = np.abs(shifts) <= 1, np.abs(shifts) > BAND
+    best = int(np.argmax(np.where(is_on, means, -1.0)))
+    agrees = is_on[cells.argmax(axis=1)] & (cells.max(axis=1) > 0)
+    votes = float(np.where(agrees, VOTE_FOR, VOTE_AGAINST).sum())
+    leads = cells[:, best] - cells[:, is_off].sum(axis=1) / is_cell[:, is_off].sum(axis=1).clip(1)
+    errors = float(leads.mean()) / (float(leads.std()) + 0.1) * math.sqrt(len(leads))
+    return (
+        float(means[best]),
+        float(means[best] - means[is_off].max()),
+        min(max(votes / 10, -4.0), 8.0),
+        min(max(errors / 10, -1.0), 4.0),
+    )
+
+
+def _between(values: Map, places: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Each row's values at places between its columns; beyond its ends, those of the ends."""
+    floor = np.floor(places).astype(int)
+    share = places - floor
+    last = values.shape[1] - 1
+    low, high = (
+        np.take_along_axis(values, each.clip(0, last), axis=1) for each in (floor, floor + 1)
+    )
+    return (1 - share) * low + share * high
 
 
 def _best_others(values: Map, is_other: NDArray[np.bool_], axis: int, fallback: float) -> float:

@@ -69,6 +69,14 @@ def test_threshold_is_part_of_the_fingerprint(weights):
     assert one.fingerprint.startswith("transvcl-")
 
 
+def test_weights_that_another_version_finished_are_refused_with_the_way_out(tmp_path):
+    path = tmp_path / "older.safetensors"
+    rating = {**FACTS["rating"], "facts": [*FACTS["rating"]["facts"][1:], "colour"]}
+    save_transvcl(TransVCL(replace(SMALL, map_size=32)), path, {**FACTS, "rating": rating})
+    with pytest.raises(MissingWeights, match="facts colour, confidence.*vcl finish"):
+        FinishedTransVCL(path)
+
+
 def test_weights_without_a_rating_are_refused(tmp_path):
     path = tmp_path / "plain.safetensors"
     save_transvcl(TransVCL(replace(SMALL, map_size=32)), path)

@@ -51,7 +51,7 @@ def test_copy_agrees_along_its_line_and_a_scene_filmed_twice_does_not(name):
     assert fact(name, copy, reference) > fact(name, *same_scene()) + 0.05
 
 
-@pytest.mark.parametrize("name", ["change", "change_lead"])
+@pytest.mark.parametrize("name", ["change", "change_lead", "change_votes", "change_proof"])
 def test_changes_tell_a_copy_before_a_fixed_camera_from_the_hour_before_it(name):
     query, reference = walk(90, 1), walk(140, 2)
     reference[20:100] = fixed_camera(80, 6)
@@ -59,6 +59,26 @@ def test_changes_tell_a_copy_before_a_fixed_camera_from_the_hour_before_it(name)
     neighbour = fact(name, query, reference)
     query[20:60] = unit(reference[30:70] + 0.1 * walk(40, 8))
     assert fact(name, query, reference) > neighbour + 0.5
+
+
+def test_a_longer_copy_before_a_fixed_camera_is_better_proven():
+    query, reference = walk(90, 1), walk(140, 2)
+    reference[20:100] = fixed_camera(80, 6)
+    query[20:60] = unit(reference[30:70] + 0.4 * walk(40, 8))
+    short = Segment(Span(20, 26), Span(30, 36), 0.5)
+    facts = describe_segments(map_pair(query, reference), [SEGMENT, short])
+    for name in ("change_votes", "change_proof"):
+        assert facts[0, FACTS.index(name)] > 1.5 * facts[1, FACTS.index(name)]
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.5])
+def test_a_copy_that_starts_between_two_seconds_is_proven_too(offset):
+    query, reference = walk(90, 1), walk(140, 2)
+    finer = fixed_camera(160, 6)
+    reference[20:100] = finer[::2]
+    start = 20 + int(2 * offset)
+    query[20:60] = unit(finer[start : start + 80 : 2] + 0.1 * walk(40, 8))
+    assert fact("change_proof", query, reference) > 0.5 * (1 - offset)
 
 
 def test_reversed_copy_has_the_facts_of_a_forward_one():
@@ -87,7 +107,7 @@ def test_rating_survives_json_and_refuses_other_facts():
     rating = by_agreement()
     stored = json.loads(json.dumps(rating.as_dict()))
     assert Rating.from_dict(stored) == rating
-    with pytest.raises(ValueError, match="about"):
+    with pytest.raises(ValueError, match="differ in the facts"):
         Rating.from_dict({**stored, "facts": ["other"]})
     with pytest.raises(ValueError, match="weighs"):
         Rating((0.0,), (1.0,), ((1.0, 1.0),), (1.0, 0.0))

@@ -25,7 +25,7 @@ from vcl_plugin.refinement import RefinedLocalizer
 
 LOWEST_SCORE = 0.01  # boxes below are never looked at; a short run leaves objectness near 0.1
 THRESHOLDS = tuple(np.round(np.geomspace(LOWEST_SCORE, 0.9, 46), 4).tolist())
-F_TOLERANCE = 0.01
+F_TOLERANCE = 0.015  # what a few hundred pairs cannot tell apart
 DEVIATIONS = 1.2816  # of a normal variable, exceeded once in ten times
 RIGHT_IOU = 0.3  # a found segment counts as right for calibration from here on
 
@@ -119,7 +119,7 @@ def prefer_point(f_scores: Sequence[float], bounds: Sequence[float], max_far: fl
 
     The best F of all that stay below `max_far` (with 90 % confidence, not by the luck of these
     pairs: a threshold chosen for a FAR of .013 on 150 negatives once gave .067 on others); where
-    none does, the lowest bound. And of all within a hundredth of that F, which a few hundred pairs
+    none does, the lowest bound. And of all within `F_TOLERANCE` of that F, which a few hundred pairs
     cannot tell apart, the fewest false alarms: an accusation costs more than a miss.
     """
     excess = np.maximum(np.asarray(bounds) - max_far, 0.0)
