@@ -73,7 +73,7 @@ def test_weights_that_another_version_finished_are_refused_with_the_way_out(tmp_
     path = tmp_path / "older.safetensors"
     rating = {**FACTS["rating"], "facts": [*FACTS["rating"]["facts"][1:], "colour"]}
     save_transvcl(TransVCL(replace(SMALL, map_size=32)), path, {**FACTS, "rating": rating})
-    with pytest.raises(MissingWeights, match="facts colour, confidence.*vcl finish"):
+    with pytest.raises(MissingWeights, match=r"facts colour, confidence.*vcl finish"):
         FinishedTransVCL(path)
 
 

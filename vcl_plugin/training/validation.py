@@ -119,8 +119,8 @@ def prefer_point(f_scores: Sequence[float], bounds: Sequence[float], max_far: fl
 
     The best F of all that stay below `max_far` (with 90 % confidence, not by the luck of these
     pairs: a threshold chosen for a FAR of .013 on 150 negatives once gave .067 on others); where
-    none does, the lowest bound. And of all within `F_TOLERANCE` of that F, which a few hundred pairs
-    cannot tell apart, the fewest false alarms: an accusation costs more than a miss.
+    none does, the lowest bound. And of all within `F_TOLERANCE` of that F, which a few hundred
+    pairs cannot tell apart, the fewest false alarms: an accusation costs more than a miss.
     """
     excess = np.maximum(np.asarray(bounds) - max_far, 0.0)
     is_allowed = excess <= excess.min()
