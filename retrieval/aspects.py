@@ -33,7 +33,7 @@ EMBED_AT_ONCE = 16
 # A crop of a fifth, the middle of what editors take; half of it is matched by a mixture.
 MIDDLE: Box = (0.1, 0.1, 0.9, 0.9)
 
-SAME_SCENE = 0.7  # cosine of two scenes' means; an edit leaves .8, another scene has .1 to .5
+SAME_SCENE = 0.7  # cosine of two scenes' means, seen alike; other scenes have .1 to .5
 MIN_MATCH = 0.8  # cosine of each second to the one most like it, on average
 # A true edit undone gains .02 to .1; a plain copy seen otherwise loses as much.
 MIN_GAIN = 0.01
@@ -145,7 +145,9 @@ def choose_aspects(query: StoredDescriptors, reference: StoredDescriptors) -> tu
 
     Where nothing is gained by it, the same arrays come back.
     """
-    asked, known = split_stretches(query.aspects), split_stretches(reference.aspects)
+    if not len(query.aspects) and not len(reference.aspects):
+        return query.descriptors, reference.descriptors
+    asked, known = split_scenes(query), split_scenes(reference)
     best: tuple[dict[int, Sight], dict[int, Sight]] = {}, {}
     for numbers in _same_scenes(query, reference, asked, known):
         sight = _see(query, reference, asked[numbers[0]], known[numbers[1]])
@@ -176,28 +178,52 @@ def split_stretches(aspects: Aspects) -> list[Aspects]:
     ]
 
 
+def split_scenes(video: StoredDescriptors) -> list[Aspects]:
+    """Still scenes, and all else in pieces that have only themselves to show.
+
+    A passer-by who hardly fills a picture fills its crop: a scene may be still in one video only.
+    """
+    still = split_stretches(video.aspects)
+    rest = np.setdiff1d(np.arange(video.frames, dtype=np.int32), video.aspects.frames)
+    runs = np.split(rest, np.flatnonzero(np.diff(rest) > 1) + 1)
+    pieces = [run[at : at + MIN_SECONDS] for run in runs for at in range(0, len(run), MIN_SECONDS)]
+    return still + [
+        Aspects(video.descriptors[frames], video.descriptors[frames], frames, frames)
+        for frames in pieces
+    ]
+
+
 def _same_scenes(
     query: StoredDescriptors,
     reference: StoredDescriptors,
     asked: Sequence[Aspects],
     known: Sequence[Aspects],
 ) -> list[list[int]]:
-    """Which scenes of the two may be the same, by number; the others need no closer look."""
-    if not asked or not known:
-        return []
-    one, other = (
-        unit(np.stack([video.descriptors[scene.frames].mean(axis=0) for scene in scenes]))
+    """Which scenes of the two may be the same, by number; the others need no closer look, nor do
+    two of which neither can be seen otherwise."""
+    ones = [query.descriptors[each.frames] for each in asked], [each.mirrored for each in asked]
+    others = [reference.descriptors[each.frames] for each in known], [each.middle for each in known]
+    alike = np.max(
+        [_means(one) @ _means(other).T for one, other in product(ones, others)], axis=0
+    )  # (query scenes, reference scenes)
+    is_still, is_known_still = (
+        np.isin([each.frames[0] for each in scenes], video.aspects.frames)
         for video, scenes in ((query, asked), (reference, known))
     )
-    found: list[list[int]] = np.argwhere(one @ other.T >= SAME_SCENE).tolist()
+    is_candidate = (alike >= SAME_SCENE) & (is_still[:, None] | is_known_still)
+    found: list[list[int]] = np.argwhere(is_candidate).tolist()
     return found
+
+
+def _means(scenes: Sequence[Array]) -> Array:
+    return unit(np.stack([each.mean(axis=0) for each in scenes]))
 
 
 def _see(
     query: StoredDescriptors, reference: StoredDescriptors, asked: Aspects, known: Aspects
 ) -> Sight:
     """The query's scene may be mirrored. The reference's may be its middle, or something between
-    that and the whole, for crops between the two."""
+    that and the whole, for crops between the two. Of equals the first, whole frames, is taken."""
     plain, whole = query.descriptors[asked.frames], reference.descriptors[known.frames]
     ways = product((plain, asked.mirrored), (whole, known.middle, unit(whole + known.middle)))
     sights = [Sight(_match(one, other), one, other) for one, other in ways]

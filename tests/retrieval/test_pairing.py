@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from retrieval.arrays import unit
 from retrieval.pairing import localize_views, match_rows
@@ -80,6 +81,34 @@ def test_only_the_scene_that_is_mirrored_is_seen_otherwise():
     upload = seen(whole, film[10:30], edited(flipped[10:30], seed=60), first=15)
     rows, _ = match_rows(upload, seen(film, flipped, edited(film, seed=70)))
     assert np.array_equal(rows, np.concatenate([filler, film[10:30], filler]))
+
+
+@pytest.mark.parametrize("filler", [0, 3, 11])
+def test_a_crop_is_seen_even_where_the_query_does_not_stand_still(filler: int):
+    film = still_rows(40, seed=1)
+    middle = edited(film, seed=70)
+    around = unit_rows(filler, seed=8)
+    upload = stored(np.concatenate([around, middle[:24], around]))
+    rows, others = match_rows(upload, seen(film, edited(film, seed=50), middle))
+    assert rows is upload.descriptors
+    assert np.array_equal(others, middle)
+
+
+def test_a_mirrored_scene_is_seen_even_where_the_reference_does_not_stand_still():
+    film = still_rows(40, seed=1)
+    flipped = edited(film, seed=50)
+    upload = seen(flipped[10:30], film[10:30], edited(flipped[10:30], seed=60))
+    rows, others = match_rows(upload, stored(film))
+    assert np.array_equal(rows, film[10:30])
+    assert np.array_equal(others, film)
+
+
+def test_an_edit_that_hides_even_the_scene_is_undone():
+    film = still_rows(40, seed=1)
+    middle = still_rows(40, seed=2, scene=97)
+    upload = seen(middle[5:25], edited(middle[5:25], seed=50), edited(middle[5:25], seed=60))
+    _, others = match_rows(upload, seen(film, edited(film, seed=50), middle))
+    assert np.array_equal(others, middle)
 
 
 def test_where_a_part_shows_the_reference_aspects_are_left_alone():
