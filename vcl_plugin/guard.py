@@ -21,6 +21,8 @@ SHARED_OWNERS = 3
 STRONG = 0.3
 # How much of a segment must be shared or excluded before the rest is too little to stand on.
 COVERED = 0.8
+# How much of a segment a later comparison must have found again to stand for it.
+FOUND_AGAIN = 0.5
 # Share of frames without information from which a segment has nothing to recognise.
 EMPTY = 0.9
 
@@ -63,20 +65,18 @@ def hold_segments(connection: Connection, query_id: str) -> None:
 
     `low_information` is a fact of the frames and stays; the others follow the present rows. A
     query that is itself a `reference` is nobody's upload: what it shares is a conflict of owners.
-    `superseded` is what an earlier comparison found where a later one, by other weights or another
-    method, found copies too: both would show one copy twice.
+    `superseded` is what a later comparison, by other weights or another method, found again and as
+    evidence for the same asset: both would show one copy twice. Later is the one that was asked for
+    later, whichever finished first.
     """
     connection.execute(
         text("""
         WITH mine AS (
             SELECT segments.id, segments.query_id, segments.reference_id, segments.query_span,
-                   segments.reference_span, segments.score, assets.id AS asset_id, assets.owner_id,
-                   reference_videos.asset_id IS NOT NULL AS is_protected,
-                   EXISTS (SELECT 1 FROM segments AS later
-                           WHERE later.query_id = segments.query_id
-                             AND later.reference_id = segments.reference_id
-                             AND later.run_id > segments.run_id) AS is_superseded
-            FROM segments
+                   segments.reference_span, segments.score, runs.pair_id, assets.id AS asset_id,
+                   coalesce(claims.asset_id, assets.id) AS claimed_id, assets.owner_id,
+                   reference_videos.asset_id IS NOT NULL AS is_protected
+            FROM segments JOIN runs ON runs.id = segments.run_id
             LEFT JOIN reference_videos ON reference_videos.video_id = segments.reference_id
             -- A reference that was removed still speaks in the claim that rests on it.
             LEFT JOIN claims ON claims.id = segments.claim_id
@@ -85,8 +85,7 @@ def hold_segments(connection: Connection, query_id: str) -> None:
             WHERE segments.query_id = :query
               AND segments.held IS DISTINCT FROM 'low_information'
         ), judged AS (
-            SELECT mine.id, CASE
-                WHEN mine.is_superseded THEN 'superseded'
+            SELECT mine.*, CASE
                 WHEN EXISTS (SELECT 1 FROM reference_videos
                              WHERE reference_videos.video_id = mine.query_id) THEN 'reference'
                 WHEN EXISTS (
@@ -108,7 +107,6 @@ def hold_segments(connection: Connection, query_id: str) -> None:
                           SELECT 1 FROM mine AS other
                           WHERE other.owner_id <> mine.owner_id AND other.score >= :strong
                             AND other.is_protected AND mine.is_protected
-                            AND NOT other.is_superseded
                             AND other.query_span && mine.query_span
                           GROUP BY other.owner_id
                           -- All that an owner matches here at once: one localizer finds two
@@ -116,15 +114,30 @@ def hold_segments(connection: Connection, query_id: str) -> None:
                           HAVING covered_seconds(range_agg(other.query_span * mine.query_span))
                               >= :covered * (upper(mine.query_span) - lower(mine.query_span))
                       ) AS others) >= :others THEN 'shared_footage'
-                END AS held
+                END AS reason
             FROM mine
+        ), settled AS (
+            SELECT id, coalesce(reason, CASE
+                WHEN (SELECT covered_seconds(range_agg(later.query_span * judged.query_span))
+                      FROM judged AS later
+                      WHERE later.reference_id = judged.reference_id
+                        AND later.pair_id > judged.pair_id AND later.reason IS NULL
+                        AND later.query_span && judged.query_span
+                        AND later.asset_id IS NOT DISTINCT FROM judged.claimed_id
+                        -- What is too weak to count takes nothing away.
+                        AND later.score >= least(judged.score, :strong))
+                     >= :again * (upper(judged.query_span) - lower(judged.query_span))
+                    THEN 'superseded'
+                END) AS held
+            FROM judged
         )
-        UPDATE segments SET held = judged.held FROM judged
-        WHERE judged.id = segments.id AND segments.held IS DISTINCT FROM judged.held"""),
+        UPDATE segments SET held = settled.held FROM settled
+        WHERE settled.id = segments.id AND segments.held IS DISTINCT FROM settled.held"""),
         {
             "query": query_id,
             "covered": COVERED,
             "strong": STRONG,
+            "again": FOUND_AGAIN,
             "others": SHARED_OWNERS - 1,
         },
     )
