@@ -16,6 +16,7 @@ from retrieval.database import connect, transaction
 from retrieval.engine import RetrievalEngine
 from retrieval.errors import NotFound
 from retrieval.records import Segment
+from retrieval.searches import Method
 from tests.retrieval.test_engine import make_engine
 from tests.retrieval.test_store import unit_rows
 from tests.vcl_plugin import world
@@ -142,6 +143,20 @@ def test_a_pair_without_segments_is_below_the_threshold(engine: RetrievalEngine)
     answer = ask(engine)
     assert (answer.code, answer.facts["best_score"]) == ("below_threshold", None)
     assert answer.facts["localizer"] == world.METHOD.model
+
+
+def test_a_claim_by_an_earlier_comparison_is_not_forgotten_when_a_later_one_finds_nothing(
+    engine: RetrievalEngine,
+):
+    compared(engine, world.segment(0, 5))
+    with transaction(engine.database) as connection:
+        world.record(connection, "up", "film1", method=Method("tn-newer", "lite0-test"))
+        connection.execute(text("UPDATE pairs SET status = 'done'"))
+        settlement.settle_claims(connection, "up")
+    answer = ask(engine)
+    assert answer.code == "claimed"
+    assert "stands (potential) by what an earlier comparison found" in answer.sentence
+    assert "tn-newer, which found no copied segment" in answer.sentence
 
 
 def test_a_localizer_with_a_threshold_is_asked_again_without_it(
