@@ -1,7 +1,7 @@
 """Parts of a picture worth a look of their own: a film inside a frame, beside or above another.
 
 In: frames. Out: boxes whose edges run straight through the picture; descriptors of those parts.
-Called on the query side only, where a copy may be shown small; references are described whole.
+Called by the engine, and by `aspects`, which cuts out the middle of scenes.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from retrieval import aspects as aspects_module
 from retrieval.arrays import unit
 from retrieval.pairing import localize_views, match_rows
 from retrieval.records import Segment, Span
@@ -168,3 +169,21 @@ def test_references_of_which_only_they_are_seen_otherwise_stay_in_the_batch():
     assert [each.query for each in found] == [Span(0, 20)]
     assert nothing == []
     assert localizer.asked == [2]
+
+
+def test_a_talk_of_many_scenes_alike_is_held_against_few_of_them(monkeypatch):
+    """Two cameras, cut to and fro: every second scene could be the same as every second other."""
+    shots, seconds = 40, 10
+    frames = np.arange(shots * seconds, dtype=np.int32)
+    stretches = frames // seconds
+    cameras = unit_rows(2, seed=1)[stretches % 2]
+    film = unit(cameras + 0.1 * unit_rows(len(frames), seed=2))
+    aspects = Aspects(film, film, frames, stretches)
+    video = StoredDescriptors(film, np.zeros(len(film), bool), None, aspects=aspects)
+    looks = []
+    see = aspects_module._see
+    monkeypatch.setattr(aspects_module, "_see", lambda *scenes: looks.append(1) or see(*scenes))
+    rows, others = match_rows(video, video)
+    assert rows is film
+    assert others is film
+    assert shots <= len(looks) <= 2 * shots * aspects_module.PARTNERS
