@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from retrieval.plugins import Array, Localizer
 from retrieval.records import Segment
 from vcl_plugin.boxes import box_areas, intersection_matrix
+from vcl_plugin.changes import describe_line
 from vcl_plugin.refinement import DEFAULT, Maps, Refinement, map_pair, refine_segment
 from vcl_plugin.zoom import Zoom, join_pieces, look_closer, shift_segment
 
@@ -45,13 +46,10 @@ FACTS = (
     "length",  # logarithm of the shorter side in seconds
     "tilt",  # distance of the speed from 1
 )
+REVISION = 2  # of how facts are measured: a rating is of no use with those of another
 BAND = 3  # seconds beside the line that still belong to it: neighbouring frames look alike
 # Beyond this many cells of a map (64 MB) each candidate is judged in its surroundings alone.
 MAX_CELLS, SURROUNDINGS = 16_000_000, 300
-PARALLELS = 12  # seconds to either side in which other lines compete
-# What one second says for a copy whose line is its best of all 25, and against one whose is not:
-# logarithms of how much likelier that is in a copy (.85) than by chance (3 of 25).
-VOTE_FOR, VOTE_AGAINST = 1.96, -1.77
 MOST_SHARE = 0.9  # quantile that stands for "the best other frames"
 
 
@@ -89,13 +87,15 @@ class Rating:
         return replace(self, weights=(*(slope * each for each in weights), slope * bias + offset))
 
     def as_dict(self) -> dict[str, Any]:
-        return {"facts": list(FACTS), **asdict(self)}
+        return {"facts": list(FACTS), "revision": REVISION, **asdict(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Rating:
         if tuple(values["facts"]) != FACTS:
             others = sorted(set(values["facts"]) ^ set(FACTS))
             raise ValueError(f"its rating and ours differ in the facts {', '.join(others)}")
+        if (revision := values.get("revision", 1)) != REVISION:
+            raise ValueError(f"its facts are of revision {revision}, ours of {REVISION}")
         return cls(
             tuple(values["middle"]),
             tuple(values["scale"]),
@@ -270,45 +270,10 @@ def _describe(maps: Maps, segment: Segment, background: float, spread: float) ->
         mean - _best_others(across, is_above, 0, background),
         mean - (float(shoulder.mean()) if shoulder.size else background),
         float(by_row + by_column) / 2,
-        *_describe_changes(maps.changes[q0:q1], line),
+        *describe_line(maps.query, maps.reference_changes, segment),
         float(np.log(min(q_end - q_start, r_end - r_start))),
         float(abs(np.log(slope))),
     )
-
-
-def _describe_changes(changes: Map, line: NDArray[np.float64]) -> tuple[float, float, float, float]:
-    """Mean along the line, how far it exceeds the best parallel line beside it, and how sure that
-    is: by the seconds that vote for the line, and by the spread of its lead over all parallels."""
-    shifts = np.arange(-PARALLELS, PARALLELS + 1)
-    places = line[:, None] + shifts  # (L, shifts)
-    is_cell = (places > -0.5) & (places < changes.shape[1] - 0.5)
-    cells = np.where(is_cell, _between(changes, places), 0.0)
-    # A line of which the frame cuts most off has too few cells to say anything.
-    count = is_cell.sum(axis=0)
-    means = np.where(count * 2 >= len(line), cells.sum(axis=0), 0.0) / count.clip(1)
-    is_on, is_off = np.abs(shifts) <= 1, np.abs(shifts) > BAND
-    best = int(np.argmax(np.where(is_on, means, -1.0)))
-    agrees = is_on[cells.argmax(axis=1)] & (cells.max(axis=1) > 0)
-    votes = float(np.where(agrees, VOTE_FOR, VOTE_AGAINST).sum())
-    leads = cells[:, best] - cells[:, is_off].sum(axis=1) / is_cell[:, is_off].sum(axis=1).clip(1)
-    errors = float(leads.mean()) / (float(leads.std()) + 0.1) * math.sqrt(len(leads))
-    return (
-        float(means[best]),
-        float(means[best] - means[is_off].max()),
-        min(max(votes / 10, -4.0), 8.0),
-        min(max(errors / 10, -1.0), 4.0),
-    )
-
-
-def _between(values: Map, places: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Each row's values at places between its columns; beyond its ends, those of the ends."""
-    floor = np.floor(places).astype(int)
-    share = places - floor
-    last = values.shape[1] - 1
-    low, high = (
-        np.take_along_axis(values, each.clip(0, last), axis=1) for each in (floor, floor + 1)
-    )
-    return (1 - share) * low + share * high
 
 
 def _best_others(values: Map, is_other: NDArray[np.bool_], axis: int, fallback: float) -> float:

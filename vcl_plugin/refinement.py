@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from retrieval.plugins import Array, Localizer
 from retrieval.records import Segment, Span
-from vcl_plugin.model.similarity import frame_changes
+from vcl_plugin.changes import changes_of
 from vcl_plugin.zoom import shift_segment
 
 Map = NDArray[np.float32]
@@ -50,14 +49,13 @@ class Maps(NamedTuple):
 
     similarity: Map
     changes: Map  # below zero cut off
+    query: Array  # as it came
+    reference_changes: Array
 
 
 def map_pair(query: Array, reference: Array) -> Maps:
-    one, other = (
-        frame_changes(torch.from_numpy(np.array(side, np.float32))).numpy()
-        for side in (query, reference)
-    )
-    return Maps(cosine_map(query, reference), (one @ other.T).clip(0))
+    one, other = changes_of(query), changes_of(reference)
+    return Maps(cosine_map(query, reference), (one @ other.T).clip(0), query, other)
 
 
 @dataclass(frozen=True, slots=True)

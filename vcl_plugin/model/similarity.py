@@ -35,23 +35,24 @@ def plain_frames(features: Tensor, config: TransVCLConfig) -> Frames:
 
 
 def frame_changes(features: Tensor) -> Tensor:
-    """(n, 256): what each frame adds to the scene around it, at most of unit length.
+    """(n, 256): what each frame adds to the scene around it, at most of unit length; (n, k, 256)
+    for k videos side by side. A row of zeros is no frame and belongs to no scene.
 
     Frames of a fixed camera are all alike, so their cosines are one block in which a copy cannot be
     told from the hour before it. From each frame the mean of its neighbours is taken, weighted by
     how alike they are, so that no other shot gets mixed in. What is left is the passer-by.
     """
-    unit = F.normalize(features, dim=1)
-    scene, weight = torch.zeros_like(unit), torch.full_like(unit[:, :1], LONELY)
+    unit = F.normalize(features, dim=-1)
+    scene, weight = torch.zeros_like(unit), torch.full_like(unit[..., :1], LONELY)
     for step in range(1, min(SCENE_REACH, len(unit) - 1) + 1):
         earlier, later = unit[:-step], unit[step:]
-        alike = (earlier * later).sum(dim=1, keepdim=True).clamp(min=0) ** SCENE_POWER
+        alike = (earlier * later).sum(dim=-1, keepdim=True).clamp(min=0) ** SCENE_POWER
         scene[step:] += alike * earlier
         scene[:-step] += alike * later
         weight[step:] += alike
         weight[:-step] += alike
     change = unit - scene / weight
-    return change / change.norm(dim=1, keepdim=True).clamp(min=QUIET)
+    return change / change.norm(dim=-1, keepdim=True).clamp(min=QUIET)
 
 
 def similarity_map(query: Tensor, reference: Tensor, config: TransVCLConfig) -> Tensor:
