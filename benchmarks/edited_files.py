@@ -127,7 +127,7 @@ def main() -> None:
             truth = " ".join(f"{side:.1f}" for side in upload.truth)
             said = "nothing" if off is None else f"{off:.1f} s"
             name = upload.reference.name
-            print(f"{name:24}{upload.edit:10}{truth:>24}{boxes:>28}{said:>8}", flush=True)
+            print(f"{name:23} {upload.edit:10}{truth:>24}{boxes:>28}{said:>8}", flush=True)
     each = len(uploads) // len(EDITS)
     print(f"all four ends within {ALLOWED:g} s, of {each} videos an edit:")
     print(", ".join(f"{edit} {count}" for edit, count in right.items()))
