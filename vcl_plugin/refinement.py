@@ -45,11 +45,14 @@ DEFAULT = Refinement()
 
 
 class Maps(NamedTuple):
-    """Two videos frame against frame: as they look, and by what each adds to its scene."""
+    """Two videos frame against frame: as they look, and by what each adds to its scene.
+
+    With what changes at another pace than one to one are asked of.
+    """
 
     similarity: Map
     changes: Map  # below zero cut off
-    query: Array  # as it came
+    query: Array  # frames as they came
     reference_changes: Array
 
 

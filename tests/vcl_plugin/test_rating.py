@@ -109,6 +109,9 @@ def test_rating_survives_json_and_refuses_other_facts():
     assert Rating.from_dict(stored) == rating
     with pytest.raises(ValueError, match="differ in the facts"):
         Rating.from_dict({**stored, "facts": ["other"]})
+    older = {name: value for name, value in stored.items() if name != "revision"}
+    with pytest.raises(ValueError, match="its facts are of revision 1, ours of 2"):
+        Rating.from_dict(older)
     with pytest.raises(ValueError, match="weighs"):
         Rating((0.0,), (1.0,), ((1.0, 1.0),), (1.0, 0.0))
 

@@ -14,9 +14,8 @@ from sqlalchemy import Connection, text
 
 from retrieval.database import connect, transaction
 from retrieval.errors import NotFound, Refused
-from retrieval.records import Pair, Segment, Span
-from retrieval.searches import Method, create_search, open_pairs
-from tests.vcl_plugin.world import METHOD, add_reference, add_upload, record, segment
+from retrieval.records import Span
+from tests.vcl_plugin.world import add_reference, add_upload, record, segment
 from vcl_plugin import assets, rights
 from vcl_plugin.claims import decide_claim, list_claims, read_claim
 from vcl_plugin.policies import Policy, Rule
@@ -65,109 +64,6 @@ def test_a_match_raises_one_claim_that_waits_for_review(database: str) -> None:
         record(connection, "upload", "film", segment(0, 10), segment(5, 20))
         settle_claims(connection, "upload")
         assert _claims(connection) == {("Ana", "upload", "potential", 20.0)}
-
-
-NEWER = Method("tn-newer", "lite0-test")
-
-
-def _shown(connection: Connection) -> list[tuple[float, float]]:
-    rows = connection.execute(
-        text("SELECT query_start, query_end FROM infringing_segments ORDER BY 1, 2")
-    )
-    return [(float(row.query_start), float(row.query_end)) for row in rows]
-
-
-def test_what_newer_weights_find_takes_the_place_of_what_older_ones_found(database: str) -> None:
-    with transaction(connect(database)) as connection:
-        add_upload(connection, "upload")
-        add_reference(connection, "a", "Studio A")
-        record(connection, "upload", "a", segment(0, 10), segment(50, 58, at=30))
-        settle_claims(connection, "upload")
-        record(connection, "upload", "a", segment(1, 12, at=1), method=NEWER)
-        settle_claims(connection, "upload")
-        assert _shown(connection) == [(1, 12), (50, 58)], "what was not found again stands"
-        [(_, _, status, seconds)] = _claims(connection)
-        assert (status, seconds) == ("potential", 19)
-        held = connection.execute(text("SELECT query_start, reason FROM held_segments")).all()
-        assert held == [(0, "superseded")], "kept and shown, but claiming nothing"
-
-
-def test_which_comparison_is_later_does_not_depend_on_which_finished_first(database: str) -> None:
-    """While a site is upgraded, old workers still finish what they were asked for before."""
-    with transaction(connect(database)) as connection:
-        add_upload(connection, "upload")
-        add_reference(connection, "a", "Studio A")
-        search = create_search(connection, "upload")
-        open_pairs(connection, search, [Pair("upload", "a", 1, 0.5)], METHOD)
-        record(connection, "upload", "a", segment(1, 12, at=1), method=NEWER)
-        record(connection, "upload", "a", segment(0, 10))
-        settle_claims(connection, "upload")
-        assert _shown(connection) == [(1, 12)]
-
-
-@pytest.mark.parametrize(
-    ("found", "is_empty", "excluded"),
-    [
-        (segment(0, 60), True, None),  # a black card
-        (segment(0, 30), False, Span(0, 30)),  # a stretch that proves nothing
-        (segment(90, 91), False, None),  # another place
-        (segment(0, 20), False, None),  # a third of it
-        (segment(0, 60, score=0.06), False, None),  # a guess that no rule looks at
-    ],
-)
-def test_only_what_counts_and_is_found_again_takes_a_confirmed_copys_place(
-    database: str, found: Segment, is_empty: bool, excluded: Span | None
-) -> None:
-    with transaction(connect(database)) as connection:
-        add_upload(connection, "upload")
-        add_reference(connection, "a", "Studio A")
-        record(connection, "upload", "a", segment(0, 60, at=35))
-        [claim] = settle_claims(connection, "upload")
-        decide_claim(connection, claim, "active", "ann")
-        if excluded is not None:
-            rights.exclude_span(connection, "a", excluded, "ann")
-        record(connection, "upload", "a", found, is_empty=is_empty, method=NEWER)
-        settle_claims(connection, "upload")
-        assert (0, 60) in _shown(connection)
-        assert read_claim(connection, claim)["status"] == "active"
-
-
-def test_a_reference_that_was_removed_still_speaks_after_a_later_comparison(database: str) -> None:
-    with transaction(connect(database)) as connection:
-        add_upload(connection, "upload")
-        add_reference(connection, "a", "Studio A")
-        record(connection, "upload", "a", segment(0, 40))
-        [claim] = settle_claims(connection, "upload")
-        connection.execute(text("DELETE FROM reference_videos"))
-        record(connection, "upload", "a", segment(0, 40), method=NEWER)
-        settle_claims(connection, "upload")
-        assert read_claim(connection, claim)["status"] == "potential"
-        assert _shown(connection) == [(0, 40)]
-
-
-def test_newer_weights_that_find_nothing_take_nothing_away(database: str) -> None:
-    with transaction(connect(database)) as connection:
-        add_upload(connection, "upload")
-        add_reference(connection, "a", "Studio A")
-        record(connection, "upload", "a", segment(0, 10))
-        [claim] = settle_claims(connection, "upload")
-        decide_claim(connection, claim, "active", "ann")
-        record(connection, "upload", "a", method=NEWER)
-        settle_claims(connection, "upload")
-        assert _shown(connection) == [(0, 10)]
-        assert read_claim(connection, claim)["status"] == "active"
-
-
-def test_a_match_found_twice_by_one_owner_is_not_shared_footage(database: str) -> None:
-    with transaction(connect(database)) as connection:
-        add_upload(connection, "upload")
-        for name in "abc":
-            add_reference(connection, name, f"Studio {name}")
-        for name in "ab":
-            record(connection, "upload", name, segment(0, 10))
-        record(connection, "upload", "b", segment(0, 9), method=NEWER)
-        settle_claims(connection, "upload")
-        assert _shown(connection) == [(0, 9), (0, 10)]
 
 
 def test_two_references_of_one_asset_make_one_claim(database: str) -> None:
