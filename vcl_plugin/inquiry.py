@@ -29,7 +29,6 @@ HELD = {
     "excluded": "that part of the reference is excluded from claims",
     "allowed": "the owner allows this upload or its uploader",
     "reference": "the upload is itself a reference",
-    "superseded": "a later comparison of the two found it again, and counts instead",
 }
 
 
@@ -123,12 +122,11 @@ def _after_comparison(
     engine: RetrievalEngine, pair: dict[str, Any], ids: tuple[str, str]
 ) -> Answer:
     with transaction(engine.database) as connection:
-        segments = _read_segments(connection, pair["id"])
+        segments = _read_segments(connection, *ids)
         claim = _read_claim(connection, *ids)
-        is_part = claim is not None and _is_part(connection, claim["claim_id"], *ids)
     facts: dict[str, Any] = {**_placing(pair), "segments": segments}
     if not segments:
-        return _below_threshold(engine, pair, ids, claim if is_part else None)
+        return _below_threshold(engine, pair, ids)
     best = max(float(each["score"]) for each in segments)
     seconds = sum(each["query_end"] - each["query_start"] for each in segments)
     found = f"{len(segments)} segments of {seconds:.1f} s were found, the best with {best:.3f}"
@@ -155,19 +153,10 @@ def _after_comparison(
     return Answer("held_by_policy", sentence, *ids, facts)
 
 
-def _below_threshold(
-    engine: RetrievalEngine,
-    pair: dict[str, Any],
-    ids: tuple[str, str],
-    claim: dict[str, Any] | None,
-) -> Answer:
-    facts = {**_placing(pair), "localizer": pair["model"]}
+def _below_threshold(engine: RetrievalEngine, pair: dict[str, Any], ids: tuple[str, str]) -> Answer:
+    best = _best_score(engine, ids)
+    facts = {**_placing(pair), "localizer": pair["model"], "best_score": best}
     sentence = f"the pair was compared by {pair['model']}, which found no copied segment"
-    if claim is not None and claim["claim_status"] in STANDING:
-        stands = f"claim {claim['claim_id']} on {claim['asset']!r} stands ({claim['claim_status']})"
-        sentence = f"{stands} by what an earlier comparison found; last {sentence}"
-        return Answer("claimed", sentence, *ids, facts | claim)
-    best = facts["best_score"] = _best_score(engine, ids)
     if best is not None:
         sentence += f"; without its threshold the best one scores {best:.3f}"
     return Answer("below_threshold", sentence, *ids, facts)
@@ -209,29 +198,22 @@ def _placing(pair: dict[str, Any]) -> dict[str, Any]:
     return {"rank": pair["rank"], "score": pair["score"]}
 
 
-def _read_segments(connection: Connection, pair_id: int) -> list[dict[str, Any]]:
+def _read_segments(
+    connection: Connection, query_id: str, reference_id: str
+) -> list[dict[str, Any]]:
+    """What any comparison of the two found, once: a claim rests on an older one's as well."""
     rows = connection.execute(
         text("""
         SELECT lower(query_span)::float AS query_start, upper(query_span)::float AS query_end,
                lower(reference_span)::float AS reference_start,
                upper(reference_span)::float AS reference_end,
-               segments.score, segments.held, segments.claim_id
-        FROM segments JOIN runs ON runs.id = segments.run_id
-        WHERE runs.pair_id = :pair ORDER BY lower(query_span)"""),
-        {"pair": pair_id},
+               score, held, claim_id
+        FROM segments
+        WHERE query_id = :query AND reference_id = :reference
+          AND held IS DISTINCT FROM 'superseded' ORDER BY lower(query_span)"""),
+        {"query": query_id, "reference": reference_id},
     )
     return [dict(row) for row in rows.mappings()]
-
-
-def _is_part(connection: Connection, claim_id: int, query_id: str, reference_id: str) -> bool:
-    """Whether any comparison of the two found what the claim rests on."""
-    found = connection.execute(
-        text("""
-        SELECT EXISTS (SELECT 1 FROM segments WHERE claim_id = :claim AND query_id = :query
-                                                AND reference_id = :reference)"""),
-        {"claim": claim_id, "query": query_id, "reference": reference_id},
-    )
-    return bool(found.scalar_one())
 
 
 def _read_claim(connection: Connection, query_id: str, reference_id: str) -> dict[str, Any] | None:

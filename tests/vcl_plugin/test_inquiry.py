@@ -155,8 +155,19 @@ def test_a_claim_by_an_earlier_comparison_is_not_forgotten_when_a_later_one_find
         settlement.settle_claims(connection, "up")
     answer = ask(engine)
     assert answer.code == "claimed"
-    assert "stands (potential) by what an earlier comparison found" in answer.sentence
-    assert "tn-newer, which found no copied segment" in answer.sentence
+    assert "stands (potential): 1 segments of 5.0 s were found" in answer.sentence
+
+
+def test_what_two_comparisons_found_is_told_once(engine: RetrievalEngine):
+    compared(engine, world.segment(0, 5))
+    with transaction(engine.database) as connection:
+        newer = Method("tn-newer", "lite0-test")
+        world.record(connection, "up", "film1", world.segment(0, 6), method=newer)
+        connection.execute(text("UPDATE pairs SET status = 'done'"))
+        settlement.settle_claims(connection, "up")
+    answer = ask(engine)
+    assert answer.code == "claimed"
+    assert [each["query_end"] for each in answer.facts["segments"]] == [6]
 
 
 def test_a_localizer_with_a_threshold_is_asked_again_without_it(
