@@ -39,9 +39,17 @@ def new_holder() -> str:
 
 
 def acquire(
-    connection: Connection, table: str, ids: Sequence[Any], holder: str, seconds: float
+    connection: Connection,
+    table: str,
+    ids: Sequence[Any],
+    holder: str,
+    seconds: float,
+    max_attempts: int | None = None,
 ) -> list[Any]:
     """Take those of the rows that wait; the others are somebody's, or done.
+
+    With `max_attempts`, a row that was given back after its last one is left to `give_up`: a
+    message that comes twice would try it once more.
 
     A row whose lease ran out waits only after `expire`, which counts its attempts: taken here, a
     pair that kills its worker could be tried without end. A row that a transaction holds at this
@@ -54,9 +62,10 @@ def acquire(
                leased_by = :holder, lease_until = now() + make_interval(secs => :seconds)
         WHERE id IN (
             SELECT id FROM {table} WHERE id = ANY(:ids) AND status = 'waiting'
+               AND attempts < coalesce(CAST(:most AS integer), attempts + 1)
             ORDER BY id FOR UPDATE)
         RETURNING id"""),
-        {"ids": list(ids), "holder": holder, "seconds": seconds},
+        {"ids": list(ids), "holder": holder, "seconds": seconds, "most": max_attempts},
     )
     taken = {row.id for row in rows}
     return [each for each in ids if each in taken]

@@ -135,9 +135,8 @@ class LocalizeWorker:
                 {"query": query_id, "references": list(reference_ids)},
             ).all()
             ids = [row.id for row in rows]
-            taken = set(
-                leases.acquire(connection, "pairs", ids, holder, self.settings.lease_seconds)
-            )
+            limits = self.settings.lease_seconds, self.settings.max_attempts
+            taken = set(leases.acquire(connection, "pairs", ids, holder, *limits))
             rows = [row for row in rows if row.id in taken]
             for row in rows:
                 if row.model != model:

@@ -171,6 +171,17 @@ def test_a_row_given_back_waits_again_and_remembers_why(db: Engine, pair_ids: li
     assert (row.attempts, row.leased_by, row.sent_at) == (1, None, None)
 
 
+def test_a_row_given_back_after_its_last_attempt_is_not_tried_once_more(
+    db: Engine, pair_ids: list[int]
+):
+    with transaction(db) as connection:
+        for holder in ("a", "b"):
+            assert leases.acquire(connection, "pairs", pair_ids[:1], holder, 60, 2)
+            leases.give_back(connection, "pairs", pair_ids[0], holder, "localizer_failed", "no")
+        assert leases.acquire(connection, "pairs", pair_ids[:2], "c", 60, 2) == pair_ids[1:2]
+        assert leases.give_up(connection, "pairs", 2) == pair_ids[:1]
+
+
 def test_a_silent_holder_s_row_waits_again_until_attempts_are_used_up(
     db: Engine, pair_ids: list[int]
 ):
