@@ -6,9 +6,9 @@ backend, a message is acknowledged after its work, and a lost one is swept up fr
 
 from kombu import Queue
 
-from retrieval.searches import BULK
 from retrieval.services import ensure_services
 from retrieval.settings import load_settings
+from retrieval.work.searches import BULK
 
 _settings = load_settings()
 
@@ -30,7 +30,7 @@ task_inherit_parent_priority = True
 # A command whose broker is away says so after seconds; its work is in PostgreSQL already.
 task_publish_retry_policy = {"max_retries": 2, "interval_start": 0, "interval_step": 0.5}
 
-imports = ("retrieval.journal", "retrieval.tasks", "vcl_plugin.tasks")
+imports = ("retrieval.work.journal", "retrieval.tasks", "vcl_plugin.tasks")
 
 task_queues = [Queue(name) for name in ("ingest", "search", "localize", "maintenance")]
 task_default_queue = "maintenance"
@@ -48,7 +48,7 @@ task_routes = {
 # JSON only: a pickle from the broker would be code from the broker.
 task_serializer = "json"
 accept_content = ["json"]
-worker_consumer = "retrieval.consumer:SturdyConsumer"
+worker_consumer = "retrieval.work.consumer:SturdyConsumer"
 result_backend = None
 task_ignore_result = True
 

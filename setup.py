@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
 
@@ -15,23 +15,16 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=[
-        "retrieval",
+        *find_packages(include=["retrieval", "retrieval.*", "vcl_plugin", "vcl_plugin.*"]),
         "retrieval.migrations",
         "retrieval.migrations.versions",
-        "retrieval.services",
-        "vcl_plugin",
-        "vcl_plugin.align",
-        "vcl_plugin.cli",
-        "vcl_plugin.evaluation",
-        "vcl_plugin.model",
-        "vcl_plugin.training",
     ],
     # The migrations live at the top of the repository and travel inside the engine.
     package_dir={"retrieval.migrations": "migrations"},
     py_modules=["celeryconfig"],
     package_data={
         "retrieval": ["weights/*", "py.typed"],
-        "vcl_plugin": ["weights/*", "templates/*", "training/recipes/*", "py.typed"],
+        "vcl_plugin": ["weights/*", "reports/templates/*", "training/recipes/*", "py.typed"],
         "retrieval.migrations": ["*.mako"],
     },
     install_requires=[
@@ -72,11 +65,11 @@ setup(
             "dp = vcl_plugin.align.dynamic:DynamicProgramming",
             "dtw = vcl_plugin.align.warping:TimeWarping",
             "spd = vcl_plugin.align.spd:SimilarityPatternDetector",
-            "transvcl = vcl_plugin.finished:load_best",
-            "transvcl-detector = vcl_plugin.localize:TransVCLLocalizer",
+            "transvcl = vcl_plugin.localize.finished:load_best",
+            "transvcl-detector = vcl_plugin.localize.detection:TransVCLLocalizer",
         ],
         "retrieval.poolers": [
-            "mean = retrieval.pooling:MeanPooler",
+            "mean = retrieval.index.pooling:MeanPooler",
             "class_token = vcl_plugin.pooling:ClassTokenPooler",
         ],
     },

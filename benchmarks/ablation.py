@@ -28,9 +28,9 @@ import torch
 from retrieval.plugins import Localizer
 from vcl_plugin.evaluation.folder import Folder
 from vcl_plugin.evaluation.metrics import JudgedPair, summarize
-from vcl_plugin.localize import TransVCLLocalizer
+from vcl_plugin.localize.detection import TransVCLLocalizer
+from vcl_plugin.localize.ends import refine_segments
 from vcl_plugin.model import load_transvcl
-from vcl_plugin.refinement import refine_segments
 from vcl_plugin.training.recipe import Recipe, read_recipe
 from vcl_plugin.training.run import Run
 from vcl_plugin.training.validation import above, choose_threshold

@@ -32,15 +32,15 @@ from retrieval.records import Segment, Span
 from vcl_plugin.evaluation.folder import Folder, LabelledPair, label_key
 from vcl_plugin.evaluation.metrics import JudgedPair, copy_share, harmonic_mean, summarize
 from vcl_plugin.evaluation.runner import Method, evaluate
-from vcl_plugin.finished import VideoLogit
-from vcl_plugin.localize import SHIPPED_WEIGHTS, TransVCLLocalizer
+from vcl_plugin.localize.detection import SHIPPED_WEIGHTS, TransVCLLocalizer
+from vcl_plugin.localize.ends import RefinedLocalizer, map_pair
+from vcl_plugin.localize.finished import VideoLogit
+from vcl_plugin.localize.rating import Rating, Support, rate_candidates
+from vcl_plugin.localize.zoom import Zoom, look_closer
 from vcl_plugin.model.checkpoint import load_transvcl, read_facts
-from vcl_plugin.rating import Rating, Support, rate_candidates
-from vcl_plugin.refinement import RefinedLocalizer, map_pair
 from vcl_plugin.training.finishing import judge_candidates
 from vcl_plugin.training.loop import without_encoder
 from vcl_plugin.training.validation import LOWEST_SCORE, bound_false_alarms, prefer_point
-from vcl_plugin.zoom import Zoom, look_closer
 
 OURS = ("transvcl", "bypassed", "detector", "detector bypassed")
 RIVALS = ("hv", "tn", "dp", "dtw", "spd")

@@ -4,7 +4,7 @@ Run: python benchmarks/descriptors.py --images FOLDER --videos FOLDER [--every 2
 (`pip install .[bench]` brings PDQ.)
 
 Originals are photographs and seconds of film of the split `test`, which no weights were fitted or
-chosen on, edited at strengths that the fit never saw (`retrieval.edits.HELD_OUT`). R@1: the share
+chosen on, edited at strengths that the fit never saw (`edits.HELD_OUT`). R@1: the share
 of edited pictures whose nearest original is the right one; for film that means the right second,
 unless another second shows the same picture. Micro-AP: all matches of all edited pictures in one
 ranking; other seconds of the same film are left out, because which second it is, is the
@@ -20,12 +20,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.descriptors import load_descriptor
-from retrieval.edits import EDITS, draw_strength
-from retrieval.lite0 import build_graph, find_backbone, read_backbone
-from retrieval.material import Source, find_no_contest, gather_sources, same_film
-from retrieval.pictures import squash
-from retrieval.views import best_over_views, embed_views
+from retrieval.describe.descriptors import load_descriptor
+from retrieval.describe.fitting.edits import EDITS, draw_strength
+from retrieval.describe.fitting.material import Source, find_no_contest, gather_sources, same_film
+from retrieval.describe.lite0 import build_graph, find_backbone, read_backbone
+from retrieval.describe.pictures import squash
+from retrieval.describe.views import best_over_views, embed_views
 
 Array = NDArray[np.float32]
 SIDE = 224

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from vcl_plugin.demo.footage import Clip, planted_segments, render_edit
 from vcl_plugin.evaluation.sources import Source, find_videos
-from vcl_plugin.footage import Clip, planted_segments, render_edit
 
 EDITS = {
     "plain": {},

@@ -36,8 +36,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import faiss
 import numpy as np
 
-from retrieval import snapshots
-from retrieval.index import Hits, VideoIndex
+from retrieval.index import snapshots
+from retrieval.index.index import Hits, VideoIndex
 from retrieval.plugins import Pooled
 
 DIMENSION = 256

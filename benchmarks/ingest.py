@@ -22,10 +22,10 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.descriptors import Descriptor, load_descriptor
-from retrieval.pictures import flag_low_information
-from retrieval.video import read_frames
-from vcl_plugin.footage import render_reference
+from retrieval.describe.descriptors import Descriptor, load_descriptor
+from retrieval.describe.pictures import flag_low_information
+from retrieval.media.video import read_frames
+from vcl_plugin.demo.footage import render_reference
 
 
 def main() -> None:

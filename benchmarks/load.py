@@ -24,15 +24,15 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Engine, text
 
-from retrieval import catalogue
 from retrieval.database import connect, migrate, transaction
 from retrieval.engine import LOCALIZE, Message
-from retrieval.searches import wait_for_search
 from retrieval.services import ensure_services, stop_services
 from retrieval.settings import load_settings
 from retrieval.store import Store
 from retrieval.tasks import send
-from vcl_plugin.assets import add_asset, add_reference
+from retrieval.work import catalogue
+from retrieval.work.searches import wait_for_search
+from vcl_plugin.claims.assets import add_asset, add_reference
 
 FINGERPRINT = "load-1"
 SMALL = 5

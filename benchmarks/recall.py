@@ -28,15 +28,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval import pictures, tracks
 from retrieval.arrays import unit
-from retrieval.candidates import propose_pairs
-from retrieval.descriptors import Descriptor, flag_low_information, load_descriptor
-from retrieval.index import VideoIndex
+from retrieval.describe import pictures, tracks
+from retrieval.describe.descriptors import Descriptor, flag_low_information, load_descriptor
+from retrieval.describe.tracks import PartTracker
+from retrieval.index.candidates import propose_pairs
+from retrieval.index.index import VideoIndex
+from retrieval.index.pooling import pool_query, weigh_frames
 from retrieval.plugins import Array, Pooled, Pooler, load_pooler
-from retrieval.pooling import pool_query, weigh_frames
 from retrieval.store import NO_PARTS, Store, StoredDescriptors
-from retrieval.tracks import PartTracker
 from vcl_plugin.evaluation.bank import Bank, fill_bank
 from vcl_plugin.evaluation.composition import View
 from vcl_plugin.evaluation.edits import EDITS, edit_frame

@@ -22,14 +22,14 @@ from pathlib import Path
 from sqlalchemy import Connection, text
 
 from retrieval.database import connect, migrate, transaction
-from retrieval.metrics import MEASURES, SiteCollector
 from retrieval.services import ensure_services, stop_services
 from retrieval.settings import Settings
-from vcl_plugin.claims import list_claims
-from vcl_plugin.metrics import MEASURES as PLUGIN_MEASURES
-from vcl_plugin.policies import Policy, Rule
-from vcl_plugin.reports import REPORTS, compose_query, read_report
-from vcl_plugin.settlement import rehearse_policy
+from retrieval.site.metrics import MEASURES, SiteCollector
+from vcl_plugin.claims.claims import list_claims
+from vcl_plugin.claims.policies import Policy, Rule
+from vcl_plugin.claims.settlement import rehearse_policy
+from vcl_plugin.reports.metrics import MEASURES as PLUGIN_MEASURES
+from vcl_plugin.reports.reports import REPORTS, compose_query, read_report
 
 EVERY_MEASURE = (*MEASURES, *PLUGIN_MEASURES)
 

@@ -1,7 +1,7 @@
 """Whether a change of the code left every segment as it was, to the last digit.
 
-Run: python benchmarks/same_segments.py write FILE --folder PAIRS --films FILMS   (before the change)
-     python benchmarks/same_segments.py check FILE --folder PAIRS --films FILMS   (after it)
+Run: python benchmarks/same_segments.py write FILE --folder PAIRS --films FILMS   (before)
+     python benchmarks/same_segments.py check FILE --folder PAIRS --films FILMS   (after)
 
 PAIRS is a folder that `vcl evaluate` reads: its first pairs are localized as arrays. FILMS is a
 folder of video files: each is compared with the next one as a search would, views and all.

@@ -23,14 +23,14 @@ from pathlib import Path
 
 import numpy as np
 
-from retrieval import catalogue
 from retrieval.database import connect, migrate, transaction
 from retrieval.engine import RetrievalEngine, describe_video
-from retrieval.searches import wait_for_search
 from retrieval.services import ensure_services, stop_services
 from retrieval.settings import load_settings
 from retrieval.tasks import enqueue_search
-from vcl_plugin.footage import Clip, render_edit, render_reference
+from retrieval.work import catalogue
+from retrieval.work.searches import wait_for_search
+from vcl_plugin.demo.footage import Clip, render_edit, render_reference
 
 FILMS = 4
 SECONDS = 60

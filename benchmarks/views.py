@@ -21,14 +21,14 @@ from pathlib import Path
 
 import numpy as np
 
-from retrieval.aspects import StillWatcher
-from retrieval.descriptors import Descriptor, flag_low_information, load_descriptor
+from retrieval.describe.aspects import StillWatcher
+from retrieval.describe.descriptors import Descriptor, flag_low_information, load_descriptor
+from retrieval.describe.pictures import squash
+from retrieval.describe.tracks import PartTracker
 from retrieval.pairing import localize_views
-from retrieval.pictures import squash
 from retrieval.plugins import Localizer, load_localizer
 from retrieval.records import Segment, Span
 from retrieval.store import NO_PARTS, StoredDescriptors
-from retrieval.tracks import PartTracker
 from vcl_plugin.evaluation.sources import (
     FRAME_SIZE,
     VIEWS_PER_SECOND,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from retrieval.descriptors import load_descriptor
+    from retrieval.describe.descriptors import load_descriptor
     from retrieval.tasks import enqueue_search
 
 __all__ = ["enqueue_search", "load_descriptor"]
@@ -21,7 +21,7 @@ def __getattr__(name: str) -> Any:
 
         return enqueue_search
     if name == "load_descriptor":
-        from retrieval.descriptors import load_descriptor
+        from retrieval.describe.descriptors import load_descriptor
 
         return load_descriptor
     raise AttributeError(f"module 'retrieval' has no attribute {name!r}")

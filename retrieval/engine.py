@@ -19,27 +19,27 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine
 
-from retrieval import catalogue, leases, searches
-from retrieval.aspects import StillWatcher
-from retrieval.candidates import find_copies, propose_pairs
 from retrieval.database import transaction
-from retrieval.descriptors import Descriptor, flag_low_information, load_descriptor
+from retrieval.describe.aspects import StillWatcher
+from retrieval.describe.descriptors import Descriptor, flag_low_information, load_descriptor
+from retrieval.describe.tracks import PartTracker
 from retrieval.errors import (
     BadDescriptors,
     BadVideo,
     RetrievalError,
     ServiceUnavailable,
 )
-from retrieval.index import Index
+from retrieval.index.candidates import find_copies, propose_pairs
+from retrieval.index.index import Index
+from retrieval.index.pooling import pool_query
+from retrieval.index.replica import Replica
+from retrieval.media.roots import confine_path
+from retrieval.media.video import hash_file, read_frames
 from retrieval.plugins import Localizer, Pooled, Pooler, load_localizer, load_pooler
-from retrieval.pooling import pool_query
 from retrieval.records import Pair
-from retrieval.replica import Replica
-from retrieval.roots import confine_path
 from retrieval.settings import Settings
 from retrieval.store import Store, StoredDescriptors
-from retrieval.tracks import PartTracker
-from retrieval.video import hash_file, read_frames
+from retrieval.work import catalogue, leases, searches
 
 log = logging.getLogger(__name__)
 

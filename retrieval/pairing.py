@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from retrieval.aspects import choose_aspects
+from retrieval.describe.aspects import choose_aspects
+from retrieval.describe.tracks import choose_views
 from retrieval.plugins import Array, Localizer
 from retrieval.records import Segment
 from retrieval.store import StoredDescriptors
-from retrieval.tracks import choose_views
 
 
 def match_rows(query: StoredDescriptors, reference: StoredDescriptors) -> tuple[Array, Array]:

@@ -33,7 +33,7 @@ from retrieval.errors import (
     RetrievalError,
     ServiceUnavailable,
 )
-from retrieval.roots import confine_path
+from retrieval.media.roots import confine_path
 
 # Over two days of video. A file of more is refused before it is read into memory.
 MAX_FRAMES = 200_000

@@ -21,8 +21,6 @@ from kombu.exceptions import OperationalError as BrokerError
 from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
-from retrieval import catalogue, searches
-from retrieval.arguments import read_arguments
 from retrieval.database import check_schema, connect, transaction
 from retrieval.engine import INGEST, RESCAN, SEARCH, Message, RetrievalEngine
 from retrieval.errors import (
@@ -35,8 +33,10 @@ from retrieval.errors import (
 from retrieval.services import ensure_services
 from retrieval.settings import load_settings
 from retrieval.store import Store, StoredDescriptors
-from retrieval.sweeper import mark_unsent
-from retrieval.sweeper import sweep as sweep_lost_work
+from retrieval.work import catalogue, searches
+from retrieval.work.arguments import read_arguments
+from retrieval.work.sweeper import mark_unsent
+from retrieval.work.sweeper import sweep as sweep_lost_work
 
 log = logging.getLogger(__name__)
 

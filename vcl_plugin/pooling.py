@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from retrieval.arrays import unit
-from retrieval.plugins import Array, Pooled
-from retrieval.pooling import (
+from retrieval.index.pooling import (
     MAX_SECONDS,
     SECONDS_A_VECTOR,
     cover,
     weigh_frames,
     weigh_spans,
 )
-from vcl_plugin.localize import SHIPPED_WEIGHTS
+from retrieval.plugins import Array, Pooled
+from vcl_plugin.localize.detection import SHIPPED_WEIGHTS
 from vcl_plugin.model.attention import AttentionLayer
 from vcl_plugin.model.checkpoint import fingerprint_weights, load_transvcl
 

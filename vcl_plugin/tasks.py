@@ -53,5 +53,5 @@ def localize(
             send(messages)  # too much for one: all workers share it
             return
     done = worker.localize(query_id, reference_ids)
-    # The search's id is put into every line of this task (retrieval/journal.py).
+    # The search's id is put into every line of this task (retrieval/work/journal.py).
     log.info("localize query=%s references=%d done=%d", query_id, len(reference_ids), done)

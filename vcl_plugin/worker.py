@@ -15,16 +15,16 @@ import numpy as np
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
-from retrieval import catalogue, leases, searches
 from retrieval.database import transaction
 from retrieval.engine import RetrievalEngine
 from retrieval.errors import BadDescriptors, FingerprintMismatch, NotFound, Refused, RetrievalError
 from retrieval.pairing import localize_views
 from retrieval.records import Pair, Segment
 from retrieval.store import StoredDescriptors
-from vcl_plugin.guard import is_low_information
-from vcl_plugin.segments import LeasedPair, Outcome, record_segments
-from vcl_plugin.settlement import settle_claims
+from retrieval.work import catalogue, leases, searches
+from vcl_plugin.claims.guard import is_low_information
+from vcl_plugin.claims.segments import LeasedPair, Outcome, record_segments
+from vcl_plugin.claims.settlement import settle_claims
 
 log = logging.getLogger(__name__)
 

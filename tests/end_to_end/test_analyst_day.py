@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.conftest import Site, wait_until
-from vcl_plugin.footage import Clip, render_edit, render_reference
+from vcl_plugin.demo.footage import Clip, render_edit, render_reference
 
 SIZE = (160, 120)
 

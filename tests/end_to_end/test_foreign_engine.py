@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.end_to_end.conftest import Site, wait_until
-from vcl_plugin.footage import render_reference
+from vcl_plugin.demo.footage import render_reference
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
 SEGMENTS, SET_ASIDE = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.conftest import Site
-from vcl_plugin.footage import render_reference
+from vcl_plugin.demo.footage import render_reference
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tests.end_to_end.conftest import PATIENCE, wait_until
 from tests.faults.ground import Clock, Ground
 from tests.faults.localizer import Mark
 from tests.faults.work import Work
-from vcl_plugin.footage import render_reference
+from vcl_plugin.demo.footage import render_reference
 
 FAULTS = [
     "a child killed",

@@ -20,7 +20,7 @@ from retrieval.database import connect, transaction
 from retrieval.plugins import Array
 from tests.end_to_end.conftest import PATIENCE, Site, wait_until
 from tests.faults.localizer import Mark, mark
-from vcl_plugin.assets import add_asset, add_reference
+from vcl_plugin.claims.assets import add_asset, add_reference
 
 FINGERPRINT = "planted-1"
 QUERY_SECONDS = 40

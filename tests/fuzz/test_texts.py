@@ -11,11 +11,11 @@ from typing import Any
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from retrieval.arguments import ID_BYTES, read_arguments
 from retrieval.errors import BadSetting, Refused
 from retrieval.settings import Settings, load_settings, mask_password, variable
+from retrieval.work.arguments import ID_BYTES, read_arguments
 from tests.fuzz.examples import fuzzed, scalars, texts, values
-from vcl_plugin import reports
+from vcl_plugin.reports import reports
 
 
 class Cells(HTMLParser):

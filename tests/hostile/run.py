@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from retrieval.errors import BadVideo
-from retrieval.roots import confine_path
-from retrieval.video import read_frames
+from retrieval.media.roots import confine_path
+from retrieval.media.video import read_frames
 from tests.hostile.corpus import READY, HostileFile, build_corpus
 
 MOST_SECONDS = 60.0

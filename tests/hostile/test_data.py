@@ -15,14 +15,16 @@ from kombu.exceptions import ContentDisallowed
 from kombu.serialization import dumps, loads
 from sqlalchemy import Engine
 
-from retrieval import catalogue, searches, tasks
+from retrieval import tasks
 from retrieval.database import connect, transaction
 from retrieval.errors import NotFound, Refused, RetrievalError
 from retrieval.services.place import find_place
 from retrieval.settings import Settings
+from retrieval.work import catalogue, searches
 from tests.retrieval.test_store import unit_rows
-from vcl_plugin import assets, reports
+from vcl_plugin.claims import assets
 from vcl_plugin.cli import main
+from vcl_plugin.reports import reports
 
 TEXTS = {
     "quotes": """'"`''; DROP TABLE videos; --""",

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from retrieval import video
 from retrieval.errors import BadVideo
-from retrieval.video import read_frames
+from retrieval.media import video
+from retrieval.media.video import read_frames
 from tests.hostile.corpus import READY, HostileFile, build_corpus
 from tests.hostile.run import Listener, judge, judge_all, listening
 

@@ -18,17 +18,21 @@ SOURCES = sorted(
 # source (names of tables, constant clauses). What a caller gives is always a bound parameter.
 COMPOSED = {
     "migrations/versions/0004_policies.py": {"codes"},  # ISO 3166, from a constant of the file
-    "retrieval/doctor.py": {"held"},  # over three constant tables
+    "retrieval/site/doctor.py": {"held"},  # over three constant tables
     # Checked against TABLES; the clauses are constants of the file.
-    "retrieval/leases.py": {"_checked(table)", "table", "GIVEN_UP[table]", "_STOPPED"},
-    "retrieval/metrics.py": {"measure.sql"},  # constants of the two metrics modules
-    "retrieval/sweeper.py": {"table", "only", "_UNSENT[message.task]"},  # called with constants
-    "retrieval/watchdog.py": {"held"},  # over three constant tables
-    "vcl_plugin/claims.py": {"_CLAIM_ROW"},
+    "retrieval/work/leases.py": {"_checked(table)", "table", "GIVEN_UP[table]", "_STOPPED"},
+    "retrieval/site/metrics.py": {"measure.sql"},  # constants of the two metrics modules
+    "retrieval/work/sweeper.py": {
+        "table",
+        "only",
+        "_UNSENT[message.task]",
+    },  # called with constants
+    "retrieval/work/watchdog.py": {"held"},  # over three constant tables
+    "vcl_plugin/claims/claims.py": {"_CLAIM_ROW"},
     "vcl_plugin/cli/services.py": {"_COUNTS"},
     # Names of views, checked against REPORTS, and columns of the file's own tables.
-    "vcl_plugin/reports.py": {"name", "statement", "where", "_ORDER[name]", "most"},
-    "vcl_plugin/rights.py": {"table", "column"},  # two constant choices in the same function
+    "vcl_plugin/reports/reports.py": {"name", "statement", "where", "_ORDER[name]", "most"},
+    "vcl_plugin/claims/rights.py": {"table", "column"},  # two constant choices in the same function
 }
 SQL_CALLS = {"text", "exec_driver_sql", "execute", "executemany"}
 
@@ -118,11 +122,11 @@ def test_nothing_from_outside_is_run_as_code(path: Path) -> None:
         if name == "torch.load":
             assert keyword(call, "weights_only") is True, line
         if name in ("torch.jit.load", "jit.load"):  # SSCD is published as nothing else
-            assert where == "retrieval/sscd.py", line
+            assert where == "retrieval/describe/sscd.py", line
         if name in ("np.load", "numpy.load", "np.lib.format.read_array"):
             assert keyword(call, "allow_pickle") in (False, None), line
         if name.endswith("urlopen") or name.startswith(("requests.", "httpx.")):
-            assert where == "retrieval/downloads.py", line  # weights, by checksum
+            assert where == "retrieval/describe/downloads.py", line  # weights, by checksum
         if name.split(".")[-1] == "Markup":  # what it is given is not escaped
             choices = [call.args[0]]
             if isinstance(call.args[0], ast.IfExp):

@@ -19,13 +19,15 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Engine, event, text
 
-from retrieval import catalogue, codes, replica, snapshots, store
-from retrieval.catalogue import REFERENCES
+from retrieval import store
 from retrieval.database import connect, transaction
+from retrieval.index import codes, replica, snapshots
+from retrieval.index.replica import Replica
 from retrieval.plugins import Pooled
-from retrieval.replica import Replica
 from retrieval.settings import Settings
 from retrieval.store import Store
+from retrieval.work import catalogue
+from retrieval.work.catalogue import REFERENCES
 
 KIND = "test-kind"
 FRAMES = 24

@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
-from retrieval import catalogue, searches
 from retrieval.records import Pair
+from retrieval.work import catalogue, searches
 
 METHOD = searches.Method("tn-test", "lite0-test")
 

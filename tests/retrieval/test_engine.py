@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 from sqlalchemy import Engine, text
 
-from retrieval import catalogue, leases, searches
-from retrieval.candidates import propose_pairs
 from retrieval.database import transaction
 from retrieval.engine import BATCH_PAIRS, LOCALIZE, RetrievalEngine
 from retrieval.errors import BadVideo, NotFound, ServiceUnavailable
-from retrieval.pooling import pool_query
+from retrieval.index.candidates import propose_pairs
+from retrieval.index.pooling import pool_query
+from retrieval.media.video import probe_video, read_frames
 from retrieval.records import Fingerprint
 from retrieval.settings import Settings
 from retrieval.store import NO_PARTS
-from retrieval.video import probe_video, read_frames
+from retrieval.work import catalogue, leases, searches
 from tests.retrieval.planted_rows import read_row
 from tests.retrieval.test_store import unit_rows
-from vcl_plugin.footage import render_reference, write_video
+from vcl_plugin.demo.footage import render_reference, write_video
 
 
 class CoarseDescriptor:

@@ -19,19 +19,20 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 from sqlalchemy import Engine
 
-from retrieval import catalogue, searches, tasks
+from retrieval import tasks
 from retrieval.database import transaction
 from retrieval.engine import INGEST, LOCALIZE, RESCAN, SEARCH, Message, RetrievalEngine
 from retrieval.errors import ServiceUnavailable
 from retrieval.records import Fingerprint
 from retrieval.settings import load_settings
+from retrieval.work import catalogue, searches
 from tests.retrieval.planted_rows import plant_videos, read_row
 from tests.retrieval.test_engine import CoarseDescriptor
 from tests.retrieval.test_store import unit_rows
 from vcl_plugin.cli import worker
 from vcl_plugin.cli.ingest import _register
 from vcl_plugin.cli.worker import Supervisor
-from vcl_plugin.footage import render_reference
+from vcl_plugin.demo.footage import render_reference
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
@@ -67,7 +68,11 @@ def test_the_page_gives_each_task_s_arguments_and_queue(celery_app: Celery, name
 def test_every_reason_code_of_the_code_stands_on_the_page():
     source = "".join(
         (ROOT / path).read_text(encoding="utf-8")
-        for path in ("retrieval/engine.py", "retrieval/leases.py", "retrieval/catalogue.py")
+        for path in (
+            "retrieval/engine.py",
+            "retrieval/work/leases.py",
+            "retrieval/work/catalogue.py",
+        )
     ) + (ROOT / "vcl_plugin/worker.py").read_text(encoding="utf-8")
     codes = set(
         re.findall(r"""(?:code=|reason": |reason = |else |yield \(\n\s+)["'](\w+)["']""", source)

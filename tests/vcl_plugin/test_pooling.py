@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from retrieval.index import VideoIndex
+from retrieval.index.index import VideoIndex
+from retrieval.index.pooling import MeanPooler
 from retrieval.plugins import Pooler, load_pooler
-from retrieval.pooling import MeanPooler
 from tests.retrieval.test_store import unit_rows
 from vcl_plugin.model import TransVCL, TransVCLConfig, load_transvcl, save_transvcl
 from vcl_plugin.pooling import ClassTokenPooler

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from sqlalchemy import Engine, text
 
-from retrieval import catalogue, leases, searches
 from retrieval.database import connect, transaction
 from retrieval.engine import BATCH_PAIRS, RetrievalEngine
 from retrieval.records import Segment, Span
 from retrieval.settings import Settings
+from retrieval.work import catalogue, leases, searches
 from tests.retrieval.planted_rows import pass_time, read_pairs
 from tests.retrieval.test_store import unit_rows
-from vcl_plugin import assets, rights
-from vcl_plugin.claims import list_claims
-from vcl_plugin.segments import read_segments
+from vcl_plugin.claims import assets, rights
+from vcl_plugin.claims.claims import list_claims
+from vcl_plugin.claims.segments import read_segments
 from vcl_plugin.worker import LocalizeWorker
 
 KIND = "isc-1"

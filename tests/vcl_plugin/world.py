@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, text
 
-from retrieval import catalogue, searches
 from retrieval.records import Pair, Segment, Span
-from vcl_plugin import assets
-from vcl_plugin.segments import LeasedPair, Outcome, record_segments
+from retrieval.work import catalogue, searches
+from vcl_plugin.claims import assets
+from vcl_plugin.claims.segments import LeasedPair, Outcome, record_segments
 
 METHOD = searches.Method("tn-test", "lite0-test")
 SECONDS = 100.0

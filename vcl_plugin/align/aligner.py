@@ -30,7 +30,7 @@ from vcl_plugin.align.paths import (
     straighten_path,
     trim_path,
 )
-from vcl_plugin.boxes import box_areas, intersection_matrix
+from vcl_plugin.localize.boxes import box_areas, intersection_matrix
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.errors import MissingWeights
-from vcl_plugin.localize import TransVCLLocalizer
+from vcl_plugin.localize.detection import TransVCLLocalizer
 
 SHIPPED_WEIGHTS = Path(__file__).parents[1] / "weights" / "spd-small.safetensors"
 

@@ -10,7 +10,7 @@ from typing import Annotated, cast
 
 import typer
 
-from retrieval.material import Split
+from retrieval.describe.fitting.material import Split
 from retrieval.settings import load_settings
 from vcl_plugin.cli.output import print_json, progress, stdout
 from vcl_plugin.evaluation.benchmark import Order, make_benchmark

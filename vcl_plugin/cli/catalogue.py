@@ -12,18 +12,18 @@ from typing import Annotated, Any
 
 import typer
 
-from retrieval import catalogue, searches
 from retrieval.database import transaction
 from retrieval.engine import INGEST, Message, RetrievalEngine
 from retrieval.errors import BadVideo, Refused
 from retrieval.records import Span
 from retrieval.tasks import send
-from vcl_plugin import assets, rights
-from vcl_plugin.claims import list_standing
+from retrieval.work import catalogue, searches
+from vcl_plugin.claims import assets, rights
+from vcl_plugin.claims.claims import list_standing
+from vcl_plugin.claims.settlement import find_matching_uploads, settle_again
 from vcl_plugin.cli.output import print_json, print_outcome, print_rows, progress, say_expired
 from vcl_plugin.cli.services import AsJson
 from vcl_plugin.cli.session import WorkerHint, current_user, open_engine
-from vcl_plugin.settlement import find_matching_uploads, settle_again
 
 asset = typer.Typer(help="Works that somebody owns.", no_args_is_help=True)
 reference = typer.Typer(help="Videos that show an asset.", no_args_is_help=True)

@@ -11,19 +11,19 @@ from typing import Annotated
 import typer
 
 from retrieval.database import transaction
-from vcl_plugin.claims import (
+from vcl_plugin.claims.claims import (
     REASONS,
     TRANSITIONS,
     decide_claim,
     list_claims,
     read_claim,
 )
+from vcl_plugin.claims.rights import find_owner
+from vcl_plugin.claims.settlement import release_and_exclude
 from vcl_plugin.cli.output import print_json, print_outcome, print_rows, print_table, stdout
 from vcl_plugin.cli.services import AsJson
 from vcl_plugin.cli.session import current_user, open_engine
-from vcl_plugin.evidence import write_evidence
-from vcl_plugin.rights import find_owner
-from vcl_plugin.settlement import release_and_exclude
+from vcl_plugin.reports.evidence import write_evidence
 from vcl_plugin.training.reviews import export_labels as write_labels
 
 app = typer.Typer(help="Claims on uploads, and what became of them.", no_args_is_help=True)

@@ -10,8 +10,8 @@ import dataclasses
 import typer
 from rich.markup import escape
 
-from retrieval.doctor import examine
 from retrieval.settings import load_settings
+from retrieval.site.doctor import examine
 from vcl_plugin.cli.output import print_json, stderr, stdout
 from vcl_plugin.cli.services import AsJson
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from retrieval.catalogue import REFERENCES, UPLOADS
+from retrieval.work.catalogue import REFERENCES, UPLOADS
 from vcl_plugin.cli.output import print_json, stderr, stdout
 from vcl_plugin.cli.services import AsJson
 from vcl_plugin.cli.session import open_engine

@@ -14,12 +14,12 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from retrieval import catalogue
 from retrieval.database import transaction
 from retrieval.engine import INGEST, Message, RetrievalEngine
 from retrieval.errors import BadVideo, NotFound, Refused
 from retrieval.tasks import send
-from vcl_plugin import assets
+from retrieval.work import catalogue
+from vcl_plugin.claims import assets
 from vcl_plugin.cli.output import print_json, print_rows, stderr, stdout
 from vcl_plugin.cli.services import AsJson
 from vcl_plugin.cli.session import WorkerHint, open_engine

@@ -11,11 +11,11 @@ import typer
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 
 from retrieval.errors import Refused
-from retrieval.metrics import MEASURES, SiteCollector
 from retrieval.settings import load_settings
+from retrieval.site.metrics import MEASURES, SiteCollector
 from vcl_plugin.cli.output import print_json, stderr
 from vcl_plugin.cli.services import AsJson
-from vcl_plugin.metrics import MEASURES as PLUGIN_MEASURES
+from vcl_plugin.reports.metrics import MEASURES as PLUGIN_MEASURES
 
 
 def metrics(

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from retrieval.errors import RetrievalError
-from vcl_plugin.reports import is_numeric, plain, shown, visible
+from vcl_plugin.reports.reports import is_numeric, plain, shown, visible
 
 
 class _Console(Console):

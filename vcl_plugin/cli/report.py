@@ -14,11 +14,11 @@ import typer
 
 from retrieval.database import transaction
 from retrieval.errors import Refused
-from vcl_plugin import assets, rights
+from vcl_plugin.claims import assets, rights
 from vcl_plugin.cli.output import print_rows, print_table, stderr, stdout
 from vcl_plugin.cli.session import open_engine
-from vcl_plugin.demo import run_demo
-from vcl_plugin.reports import REPORTS, read_report, write_csv, write_html, write_json
+from vcl_plugin.demo.demo import run_demo
+from vcl_plugin.reports.reports import REPORTS, read_report, write_csv, write_html, write_json
 
 
 class Format(StrEnum):

@@ -11,20 +11,20 @@ from typing import Annotated, Any
 import typer
 
 from retrieval.database import transaction
-from retrieval.descriptors import load_descriptor
+from retrieval.describe.descriptors import load_descriptor
 from retrieval.engine import RetrievalEngine, describe_video
 from retrieval.errors import BadVideo, RetrievalError
 from retrieval.pairing import localize_views
 from retrieval.plugins import load_localizer
-from retrieval.searches import read_quarantined, read_search, wait_for_search
 from retrieval.settings import Settings, load_settings
 from retrieval.store import StoredDescriptors, read_descriptors
 from retrieval.tasks import enqueue_search, send
-from vcl_plugin.claims import list_claims
+from retrieval.work.searches import read_quarantined, read_search, wait_for_search
+from vcl_plugin.claims.claims import list_claims
+from vcl_plugin.claims.segments import read_segments
 from vcl_plugin.cli.output import print_json, print_rows, progress, stderr, stdout
 from vcl_plugin.cli.services import AsJson
 from vcl_plugin.cli.session import WorkerHint, open_engine
-from vcl_plugin.segments import read_segments
 
 ARRAYS = (".npy", ".safetensors")
 

@@ -30,7 +30,7 @@ from retrieval.services import (
 )
 from retrieval.settings import Settings, describe_settings, load_settings
 from vcl_plugin.cli.output import make_table, print_json, print_rows, stderr, stdout
-from vcl_plugin.reports import plain, shown
+from vcl_plugin.reports.reports import plain, shown
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 

@@ -13,14 +13,14 @@ import numpy as np
 import typer
 
 from retrieval.errors import NotFound, Refused
+from retrieval.media.video import read_frames
 from retrieval.pairing import match_rows
 from retrieval.plugins import load_localizer
 from retrieval.settings import load_settings
-from retrieval.video import read_frames
 from vcl_plugin.align.aligner import cosine_map
 from vcl_plugin.cli.output import print_json, stdout
 from vcl_plugin.cli.search import ARRAYS, read_input
-from vcl_plugin.visualize import Frame, Picture, look_inside, save_pair
+from vcl_plugin.reports.visualize import Frame, Picture, look_inside, save_pair
 
 THUMBNAILS = 9
 THUMBNAIL_SIZE = (160, 120)
@@ -51,7 +51,7 @@ def show(
     found = localizer.localize(arrays[0], arrays[1])
     enhanced = attention = None
     if weights is not None or chosen == "transvcl":
-        from vcl_plugin.localize import SHIPPED_WEIGHTS
+        from vcl_plugin.localize.detection import SHIPPED_WEIGHTS
         from vcl_plugin.model import load_transvcl
 
         model = load_transvcl(weights or SHIPPED_WEIGHTS)

@@ -20,13 +20,14 @@ from typing import Annotated, Literal, TypeVar
 import typer
 from sqlalchemy.exc import SQLAlchemyError
 
-from retrieval import journal, tasks
+from retrieval import tasks
 from retrieval.database import check_schema, connect
 from retrieval.errors import RetrievalError, ServiceUnavailable
-from retrieval.keeper import SnapshotKeeper
+from retrieval.index.keeper import SnapshotKeeper
 from retrieval.services import ensure_services, wait_for_broker, wait_for_database
 from retrieval.settings import Settings, load_settings
-from retrieval.watchdog import Look, Watchdog, is_working
+from retrieval.work import journal
+from retrieval.work.watchdog import Look, Watchdog, is_working
 
 log = logging.getLogger(__name__)
 

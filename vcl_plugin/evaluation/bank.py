@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from retrieval.descriptors import load_descriptor
+from retrieval.describe.descriptors import load_descriptor
 from retrieval.plugins import Array
 from vcl_plugin.evaluation.composition import View
 from vcl_plugin.evaluation.edits import edit_frame

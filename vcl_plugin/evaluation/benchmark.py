@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from retrieval.descriptors import load_descriptor
+from retrieval.describe.descriptors import load_descriptor
+from retrieval.describe.fitting.material import Split
 from retrieval.errors import Refused
-from retrieval.material import Split
 from vcl_plugin.evaluation.bank import Bank, fill_bank
 from vcl_plugin.evaluation.composition import (
     NEGATIVES,

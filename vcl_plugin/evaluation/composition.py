@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from retrieval.describe.fitting.material import Split, split_of
 from retrieval.errors import NotFound, Refused
-from retrieval.material import Split, split_of
 from vcl_plugin.evaluation.edits import EDITS
 from vcl_plugin.evaluation.sources import PHOTO_SECONDS, VIEWS_PER_SECOND, Source
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vcl_plugin.boxes import as_boxes, intersection_matrix
+from vcl_plugin.localize.boxes import as_boxes, intersection_matrix
 
 Box = Sequence[float]
 EPSILON = 1e-6  # VCSL adds it to every length, so a perfect answer scores 0.9999998 and not 1

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from retrieval.describe.fitting.material import Split, read_groups, split_of
 from retrieval.errors import NotFound
-from retrieval.material import Split, read_groups, split_of
-from retrieval.video import probe_video, read_frames
+from retrieval.media.video import probe_video, read_frames
 
 Frame = NDArray[np.uint8]
 VIEWS_PER_SECOND = 2

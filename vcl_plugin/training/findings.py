@@ -21,18 +21,18 @@ from numpy.typing import NDArray
 
 from retrieval.plugins import Array, Localizer
 from retrieval.records import Segment
-from vcl_plugin.boxes import iou_matrix
 from vcl_plugin.evaluation.folder import Folder, LabelledPair
-from vcl_plugin.finished import VideoLogit
-from vcl_plugin.localize import TransVCLLocalizer
+from vcl_plugin.localize.boxes import iou_matrix
+from vcl_plugin.localize.detection import TransVCLLocalizer
+from vcl_plugin.localize.ends import map_pair
+from vcl_plugin.localize.finished import VideoLogit
+from vcl_plugin.localize.rating import FACTS, Facts, describe_segments, refine_candidates
+from vcl_plugin.localize.zoom import Zoom, look_closer
 from vcl_plugin.model.checkpoint import load_transvcl
-from vcl_plugin.rating import FACTS, Facts, describe_segments, refine_candidates
-from vcl_plugin.refinement import map_pair
 from vcl_plugin.training.augment import TrainingPair, vary_pair
 from vcl_plugin.training.limits import Looks, collect_looks
 from vcl_plugin.training.pairs import PairSet
 from vcl_plugin.training.recipe import Recipe
-from vcl_plugin.zoom import Zoom, look_closer
 
 CANDIDATE_SCORE = 0.02  # detector scores from here on are worth a rating
 JOB_PAIRS = 10

@@ -25,9 +25,10 @@ from torch import Tensor, nn
 from retrieval.records import Segment
 from vcl_plugin.evaluation.folder import Folder, LabelledPair
 from vcl_plugin.evaluation.metrics import JudgedPair, Summary, summarize
-from vcl_plugin.localize import calibrate
+from vcl_plugin.localize.detection import calibrate
+from vcl_plugin.localize.rating import Facts, Rating, Support, choose_segments
+from vcl_plugin.localize.zoom import Zoom
 from vcl_plugin.model.checkpoint import load_transvcl, read_facts, save_transvcl
-from vcl_plugin.rating import Facts, Rating, Support, choose_segments
 from vcl_plugin.training.augment import TrainingPair
 from vcl_plugin.training.findings import CANDIDATE_SCORE, Finder, Finding, find_all
 from vcl_plugin.training.limits import choose_cascade
@@ -40,7 +41,6 @@ from vcl_plugin.training.validation import (
     judge_network,
     prefer_point,
 )
-from vcl_plugin.zoom import Zoom
 
 Rated = tuple[LabelledPair, list[Segment]]
 RIGHT, WRONG = 0.3, 0.1  # IoU with the truth; between them a candidate teaches nothing

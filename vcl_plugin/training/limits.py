@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.plugins import Array
-from vcl_plugin.boxes import iou_matrix
-from vcl_plugin.localize import Cascade, TransVCLLocalizer
-from vcl_plugin.model.frozen import Match
+from vcl_plugin.localize.boxes import iou_matrix
+from vcl_plugin.localize.detection import Cascade, TransVCLLocalizer
+from vcl_plugin.localize.zoom import Zoom, cut_pair
+from vcl_plugin.model.fast.frozen import Match
 from vcl_plugin.model.transvcl import TransVCL
 from vcl_plugin.training.augment import TrainingPair
-from vcl_plugin.zoom import Zoom, cut_pair
 
 RIGHT_IOU = 0.3
 MAX_LOST = 0.001  # of the looks in which the detector is right; most copies are seen in several

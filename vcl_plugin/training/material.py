@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.descriptors import load_descriptor
-from retrieval.material import Split
+from retrieval.describe.descriptors import load_descriptor
+from retrieval.describe.fitting.material import Split
 from retrieval.plugins import Array
 from vcl_plugin.evaluation.bank import Bank, fill_bank
 from vcl_plugin.evaluation.composition import View

@@ -15,8 +15,8 @@ from typing import Protocol
 
 import numpy as np
 
+from retrieval.describe.fitting.material import Split
 from retrieval.errors import Refused
-from retrieval.material import Split
 from vcl_plugin.evaluation.composition import (
     NEGATIVES,
     Composed,

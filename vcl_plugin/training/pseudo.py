@@ -15,10 +15,10 @@ import numpy as np
 
 from retrieval.records import Segment
 from vcl_plugin.evaluation.metrics import JudgedPair
-from vcl_plugin.localize import TransVCLLocalizer, calibrate
+from vcl_plugin.localize.detection import TransVCLLocalizer, calibrate
+from vcl_plugin.localize.ends import RefinedLocalizer
+from vcl_plugin.localize.rating import choose_segments
 from vcl_plugin.model.transvcl import TransVCL
-from vcl_plugin.rating import choose_segments
-from vcl_plugin.refinement import RefinedLocalizer
 from vcl_plugin.training.augment import TrainingPair
 from vcl_plugin.training.pairs import PairSet
 from vcl_plugin.training.recipe import Pseudo

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, text
 
 from retrieval.errors import RetrievalError
 from retrieval.store import read_descriptors
-from vcl_plugin.claims import ENGINE
+from vcl_plugin.claims.claims import ENGINE
 from vcl_plugin.evaluation.folder import LabelledPair, write_folder
 from vcl_plugin.training.datasets import write_weak
 

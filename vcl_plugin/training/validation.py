@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.plugins import Localizer
-from vcl_plugin.boxes import iou_matrix
 from vcl_plugin.evaluation.folder import Folder
 from vcl_plugin.evaluation.metrics import JudgedPair, Summary, summarize
-from vcl_plugin.localize import TransVCLLocalizer, calibrate
+from vcl_plugin.localize.boxes import iou_matrix
+from vcl_plugin.localize.detection import TransVCLLocalizer, calibrate
+from vcl_plugin.localize.ends import RefinedLocalizer
 from vcl_plugin.model.transvcl import TransVCL
-from vcl_plugin.refinement import RefinedLocalizer
 
 LOWEST_SCORE = 0.01  # boxes below are never looked at; a short run leaves objectness near 0.1
 THRESHOLDS = tuple(np.round(np.geomspace(LOWEST_SCORE, 0.9, 46), 4).tolist())

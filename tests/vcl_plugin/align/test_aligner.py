@@ -20,7 +20,7 @@ from vcl_plugin.align.dynamic import DynamicProgramming
 from vcl_plugin.align.hough import HoughVoting
 from vcl_plugin.align.network import TemporalNetwork
 from vcl_plugin.align.warping import TimeWarping
-from vcl_plugin.boxes import iou_matrix
+from vcl_plugin.localize.boxes import iou_matrix
 
 METHODS = [HoughVoting, TemporalNetwork, DynamicProgramming, TimeWarping]
 

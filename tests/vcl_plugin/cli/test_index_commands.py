@@ -9,11 +9,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from retrieval import catalogue
 from retrieval.database import transaction
-from retrieval.keeper import SnapshotKeeper
-from retrieval.snapshots import current_facts
+from retrieval.index.keeper import SnapshotKeeper
+from retrieval.index.snapshots import current_facts
 from retrieval.tasks import process_engine
+from retrieval.work import catalogue
 from tests.vcl_plugin.cli.conftest import Said
 
 FRAMES = 20

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from retrieval import doctor
+from retrieval.site import doctor
 from tests.vcl_plugin.cli.conftest import Said
 
 Vcl = Callable[..., Said]

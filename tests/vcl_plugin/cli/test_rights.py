@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from retrieval import catalogue, searches
 from retrieval.database import connect, transaction
 from retrieval.engine import RetrievalEngine
 from retrieval.records import Pair
 from retrieval.settings import load_settings
+from retrieval.work import catalogue, searches
 from tests.vcl_plugin.cli.conftest import Said
 from tests.vcl_plugin.world import METHOD, add_reference, add_upload, record, segment
-from vcl_plugin.segments import LeasedPair, Outcome, record_segments
-from vcl_plugin.settlement import settle_claims
+from vcl_plugin.claims.segments import LeasedPair, Outcome, record_segments
+from vcl_plugin.claims.settlement import settle_claims
 
 pytestmark = pytest.mark.usefixtures("site_environment")
 Vcl = Callable[..., Said]

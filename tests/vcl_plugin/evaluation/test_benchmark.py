@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from retrieval.describe.fitting.material import split_of
 from retrieval.errors import NotFound, Refused
-from retrieval.material import split_of
 from vcl_plugin.evaluation import bank as bank_module
 from vcl_plugin.evaluation import benchmark
 from vcl_plugin.evaluation.bank import Bank, embed_views, fill_bank

@@ -7,7 +7,7 @@ import pytest
 import torch
 from golden_weights import GOLDEN, golden_pair, golden_shapes, golden_state_dict, padded
 
-from vcl_plugin.boxes import nms
+from vcl_plugin.localize.boxes import nms
 
 OUTPUTS = np.load(GOLDEN / "transvcl_outputs.npz")
 CASES = json.loads(str(OUTPUTS["meta"]))

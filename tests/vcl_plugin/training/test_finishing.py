@@ -10,8 +10,8 @@ from retrieval.records import Segment, Span
 from tests.vcl_plugin.training.planted_pairs import PlantedPairs, plant
 from tests.vcl_plugin.training.test_run import RECIPE, make_folder
 from vcl_plugin.evaluation.folder import Folder
+from vcl_plugin.localize.rating import FACTS
 from vcl_plugin.model import TransVCL, read_facts, save_transvcl
-from vcl_plugin.rating import FACTS
 from vcl_plugin.training.findings import Finder, draw_pairs
 from vcl_plugin.training.finishing import (
     SUPPORTS,

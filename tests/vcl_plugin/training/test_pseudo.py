@@ -13,7 +13,7 @@ from retrieval.records import Segment, Span
 from tests.vcl_plugin.training.planted_pairs import PlantedPairs, plant
 from tests.vcl_plugin.training.test_run import RECIPE, make_folder
 from vcl_plugin.evaluation.metrics import JudgedPair
-from vcl_plugin.localize import calibrate
+from vcl_plugin.localize.detection import calibrate
 from vcl_plugin.training.pairs import Alternating, FolderPairs, LabelledShare
 from vcl_plugin.training.pseudo import (
     PseudoLabelled,

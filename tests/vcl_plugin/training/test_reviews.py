@@ -7,8 +7,8 @@ from sqlalchemy import Connection, text
 
 from retrieval.database import connect, transaction
 from tests.vcl_plugin.world import add_reference, add_upload, record, segment
-from vcl_plugin.claims import decide_claim, list_claims
-from vcl_plugin.settlement import settle_claims
+from vcl_plugin.claims.claims import decide_claim, list_claims
+from vcl_plugin.claims.settlement import settle_claims
 from vcl_plugin.training.pairs import FolderPairs
 from vcl_plugin.training.reviews import export_labels, read_decisions
 

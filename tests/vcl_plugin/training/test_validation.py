@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vcl_plugin.evaluation.metrics import JudgedPair
-from vcl_plugin.localize import calibrate
+from vcl_plugin.localize.detection import calibrate
 from vcl_plugin.training.validation import (
     above,
     bound_false_alarms,

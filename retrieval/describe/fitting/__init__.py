@@ -1,0 +1,1 @@
+"""Makes the weights of the default descriptor; nothing here runs in a search."""

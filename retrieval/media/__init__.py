@@ -1,0 +1,1 @@
+"""A hostile file becomes frames: decoded in a confined child, a few at a time."""

@@ -1,0 +1,1 @@
+"""An installation looked at from outside: is it well, and how much does it do."""

@@ -1,0 +1,264 @@
+"""The doctor: looks at an installation part by part, and says of each whether it is well.
+
+In: settings. Out: findings, each ok or with a sentence of what to do.
+Called by `vcl doctor`. It starts nothing and changes nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from celery import Celery
+from kombu.exceptions import KombuError
+from redis.exceptions import RedisError
+from sqlalchemy import Engine, text
+
+from retrieval.database import check_schema, connect, current_revision, transaction
+from retrieval.describe.descriptors import load_descriptor
+from retrieval.errors import BadSetting, RetrievalError
+from retrieval.index.snapshots import saved_indexes
+from retrieval.plugins import load_localizer, load_pooler
+from retrieval.services import ServiceStatus, service_status
+from retrieval.settings import Settings, mask_password, variable
+from retrieval.site.metrics import QUEUES
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_POSTGRES = 14  # the first with multiranges, which count overlapping seconds once
+LEAST_DISK = 2 * 1024**3  # a day of video is described in a fraction of it; servers need the rest
+PATIENCE = 2.0  # seconds in which an idle worker answers
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One part as it was found; `advice` is empty when it is well."""
+
+    part: str
+    found: str
+    advice: str = ""
+
+    @property
+    def is_well(self) -> bool:
+        return not self.advice
+
+
+def examine(settings: Settings) -> Iterator[Finding]:
+    """Every part, the quick ones first."""
+    yield _check_python()
+    yield _check_packages()
+    yield _check_home(settings)
+    yield _check_disk(settings)
+    if settings.roots:
+        yield _check_roots(settings)
+    database, broker = service_status(settings)
+    yield _check_service(database, "PostgreSQL", "VCL_DATABASE_URL")
+    if database.running:
+        yield _check_schema(connect(settings.database_url or database.where))
+    yield _check_service(broker, "the broker", "VCL_BROKER_URL")
+    if broker.running:
+        engine = connect(settings.database_url or database.where) if database.running else None
+        yield _check_workers(settings.broker_url or broker.where, engine)
+    yield _check_index(settings)
+    yield _check_device(settings)
+    weights = settings.weights or None
+    yield _check_plugin("descriptor", settings.descriptor, load_descriptor)
+    yield _check_plugin("pooler", settings.pooler, load_pooler)
+    yield _check_plugin(
+        "localizer", settings.localizer, lambda name: load_localizer(name, weights=weights)
+    )
+
+
+def _check_python() -> Finding:
+    found = ".".join(map(str, sys.version_info[:3]))
+    wanted = ".".join(map(str, OLDEST_PYTHON))
+    is_old = sys.version_info[:2] < OLDEST_PYTHON
+    return Finding("python", found, f"install Python {wanted} or later" if is_old else "")
+
+
+def _check_packages() -> Finding:
+    """The heavy ones, by importing them: a wheel of another platform is found only so."""
+    found = []
+    for module, package in (("torch", "torch"), ("av", "av"), ("onnxruntime", "onnxruntime")):
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            return Finding(
+                "packages",
+                f"{package} cannot be imported ({error})",
+                "run `pip install -c constraints.txt '.[cpu,embedded]'`",
+            )
+        found.append(f"{package} {version(package)}")
+    indexes = [each for each in ("faiss-cpu", "faiss-gpu") if _is_installed(each)]
+    if len(indexes) != 1:
+        both = "faiss-cpu and faiss-gpu are both here" if indexes else "there is no faiss"
+        what = "uninstall one of them" if indexes else "install `.[cpu]` or `.[gpu]`"
+        return Finding("packages", both, f"{what}; either owns the package `faiss` alone")
+    return Finding("packages", ", ".join([*found, f"{indexes[0]} {version(indexes[0])}"]))
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def _check_home(settings: Settings) -> Finding:
+    home = settings.home
+    parent = next(each for each in (home, *home.parents) if each.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        return Finding("home", f"{parent} cannot be written to", "set VCL_HOME to another folder")
+    return Finding("home", str(home) if home.exists() else f"{home} (not made yet)")
+
+
+def _check_disk(settings: Settings) -> Finding:
+    home = settings.home
+    disk = shutil.disk_usage(next(each for each in (home, *home.parents) if each.exists()))
+    found = f"{disk.free / 1024**3:.1f} GB free of {disk.total / 1024**3:.1f}"
+    is_full = disk.free < LEAST_DISK
+    advice = "make room, or set VCL_HOME to a folder on a larger disk" if is_full else ""
+    return Finding("disk", found, advice)
+
+
+def _check_roots(settings: Settings) -> Finding:
+    unreadable = [str(root) for root in settings.roots if not os.access(root, os.R_OK | os.X_OK)]
+    if unreadable:
+        return Finding(
+            "media roots",
+            f"{', '.join(unreadable)} cannot be read",
+            "mount or make the folder, or correct VCL_MEDIA_ROOTS",
+        )
+    return Finding("media roots", ", ".join(map(str, settings.roots)))
+
+
+def _check_service(service: ServiceStatus, name: str, setting: str) -> Finding:
+    if not service.running:
+        advice = (
+            "start it with `vcl up`"
+            if service.kind == "embedded"
+            else f"start it, or correct {setting}"
+        )
+        return Finding(service.name, f"{name} at {service.where} does not answer", advice)
+    found = f"{service.version}, {service.kind}, {service.where}"
+    major = re.search(r"PostgreSQL (\d+)", service.version)
+    if major is not None and int(major[1]) < OLDEST_POSTGRES:
+        return Finding(service.name, found, f"use PostgreSQL {OLDEST_POSTGRES} or later")
+    return Finding(service.name, found)
+
+
+def _check_schema(database: Engine) -> Finding:
+    try:
+        check_schema(database)
+    except RetrievalError as error:
+        return _ill("schema", error)
+    return Finding("schema", f"revision {current_revision(database)}")
+
+
+def _check_workers(broker_url: str, database: Engine | None) -> Finding:
+    """Who answers and which queues they serve. A worker on a GPU answers only between two pieces of
+    work, so one that holds a lease counts as well."""
+    # An app of its own: the configuration of ours would start servers that are not running.
+    with Celery("doctor", broker=broker_url) as app:
+        try:
+            answers = app.control.inspect(timeout=PATIENCE).active_queues() or {}
+        except (KombuError, RedisError, OSError) as error:
+            return Finding("workers", f"not asked ({error})", "see what the broker's log says")
+    served = {queue["name"] for queues in answers.values() for queue in queues}
+    holders = _list_holders(database) if database is not None else []
+    if not answers and holders:
+        return Finding("workers", f"busy: {', '.join(holders)}")
+    if not answers:
+        return Finding("workers", "none answers", "start one with `vcl worker`")
+    orphaned = [queue for queue in QUEUES if queue not in served]
+    if orphaned and not holders:
+        return Finding(
+            "workers",
+            f"{', '.join(sorted(answers))}; none serves {', '.join(orphaned)}",
+            f"start one with `vcl worker --queues {','.join(orphaned)}`",
+        )
+    return Finding("workers", ", ".join(sorted(answers)))
+
+
+def _list_holders(database: Engine) -> list[str]:
+    """Processes (host:pid) that hold work and have shown a sign of life in time."""
+    held = " UNION ".join(
+        f"SELECT leased_by FROM {table} WHERE status = 'running' AND lease_until > now()"
+        for table in ("videos", "searches", "pairs")
+    )
+    try:
+        with transaction(database) as connection:
+            found = connection.execute(text(held)).scalars()
+            return sorted({str(each).rpartition(":")[0] for each in found})
+    except RetrievalError:
+        return []
+
+
+def _check_index(settings: Settings) -> Finding:
+    if settings.index_url:
+        return _check_milvus(settings.index_url)
+    saved = saved_indexes(settings.index_dir)
+    if not saved:
+        return Finding("index", "none saved; a starting worker replays the log of changes")
+    return Finding("index", "; ".join(f"{each.key}, {each.videos} videos" for each in saved))
+
+
+def _check_milvus(url: str) -> Finding:
+    where = mask_password(url)
+    try:
+        from pymilvus import MilvusClient, MilvusException
+
+        from retrieval.index.milvus import connection_of
+    except ImportError:
+        advice = "install `.[milvus]`, or leave VCL_INDEX_URL empty"
+        return Finding("index", f"pymilvus is missing, and the index is at {where}", advice)
+    try:
+        client = MilvusClient(**connection_of(url), timeout=PATIENCE)
+        version = client.get_server_version()
+        client.close()
+    except BadSetting as error:
+        return _ill("index", error)
+    except MilvusException as error:
+        found = f"Milvus at {where} does not answer ({error.message})"
+        return Finding("index", found, "start it, or correct VCL_INDEX_URL")
+    return Finding("index", f"Milvus {version}, {where}")
+
+
+def _check_device(settings: Settings) -> Finding:
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    names = ", ".join(torch.cuda.get_device_name(each) for each in range(count))
+    wanted = settings.device
+    if wanted.startswith("cuda") and int(wanted.partition(":")[2] or 0) >= count:
+        return Finding(
+            "device",
+            f"VCL_DEVICE is {wanted}, and torch sees {names or 'no CUDA device'}",
+            "install the driver and `.[gpu]`, or set VCL_DEVICE to auto",
+        )
+    is_used = count and wanted != "cpu"
+    return Finding("device", names if is_used else f"the CPU, {os.cpu_count()} cores")
+
+
+def _check_plugin(part: str, name: str, load: Callable[[str], object]) -> Finding:
+    """By loading it: its weights are there, whole, and of the right network."""
+    try:
+        loaded = load(name)
+    except RetrievalError as error:
+        return _ill(part, error)
+    except Exception as error:  # a plugin of somebody else's may fail in any way
+        said = f"{type(error).__name__}: {error}"
+        return Finding(part, f"{name} cannot be loaded ({said})", f"correct {variable(part)}")
+    return Finding(part, f"{name}, {getattr(loaded, 'fingerprint', 'no fingerprint')}")
+
+
+def _ill(part: str, error: RetrievalError) -> Finding:
+    """Our errors end with what to do; where one does not, the whole sentence is the advice."""
+    found, separator, advice = str(error).partition("; ")
+    return Finding(part, found, advice if separator else f"see `vcl config` ({error.code})")

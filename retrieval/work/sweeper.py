@@ -1,0 +1,125 @@
+"""Finds work that got lost between the database and the broker, and sends it again.
+
+In: a database, and how many messages a queue holds. Out: messages to send.
+Called every few seconds beside every worker (`retrieval.tasks.sweep`); one sweeps at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Engine, text
+
+from retrieval.database import transaction
+from retrieval.engine import INGEST, LOCALIZE, SEARCH, Message
+from retrieval.settings import Settings
+from retrieval.work import leases, searches
+
+_SWEEP_LOCK = 7340003
+MOST_RESENT = 1000  # per kind and sweep; the next sweep goes on
+# A message may wait long in a full queue. After so many leases it is doubted all the same, or a
+# queue that is never empty would hide a lost one for ever.
+DOUBTFUL_LEASES = 10
+
+
+def sweep(
+    database: Engine, settings: Settings, count_messages: Callable[[str], int]
+) -> list[Message]:
+    """One round: free silent leases, close hopeless rows, and name what must be sent again.
+
+    A row that waits is normally a message in the broker. It counts as lost when its attempt ended
+    (`sent_at` is empty), when it was sent a lease ago and the queue holds nothing any more, or
+    when it was sent many leases ago and the queue holds fewer messages than rows wait.
+    A message sent twice does no harm: the lease lets one worker have the row.
+    """
+    # Asked before the transaction, so that a slow broker holds no lock.
+    queued = {task: count_messages(task) for task in (INGEST, SEARCH, LOCALIZE)}
+    with transaction(database) as connection:
+        lock = text("SELECT pg_try_advisory_xact_lock(:lock)")
+        if not connection.execute(lock, {"lock": _SWEEP_LOCK}).scalar():
+            return []
+        # Pairs before searches: whoever finishes a pair locks them in that order.
+        given_up = leases.expire(connection, "pairs", settings.max_attempts)
+        searches.count_down(connection, given_up)
+        searches.recount(connection)
+        for table in ("searches", "videos"):
+            leases.expire(connection, table, settings.max_attempts)
+        videos = _take_lost(connection, "videos", settings, queued[INGEST])
+        planned = _take_lost(connection, "searches", settings, queued[SEARCH])
+        return [
+            *(Message(INGEST, {"video_id": each}) for each in videos),
+            *(Message(SEARCH, {"search_id": each}) for each in planned),
+            *_lost_pairs(connection, settings, queued[LOCALIZE]),
+        ]
+
+
+_UNSENT = {
+    INGEST: "UPDATE videos SET sent_at = NULL WHERE status = 'waiting' AND id = :video_id",
+    SEARCH: "UPDATE searches SET sent_at = NULL WHERE status = 'waiting' AND id = :search_id",
+    LOCALIZE: """UPDATE pairs SET sent_at = NULL WHERE status = 'waiting'
+                 AND query_id = :query_id AND reference_id = ANY(:reference_ids)""",
+}
+
+
+def mark_unsent(connection: Connection, messages: Sequence[Message]) -> list[Message]:
+    """The broker did not take these messages: the next sweep sends what they asked for.
+
+    Returns those that no row stands for; nobody will send them again.
+    """
+    for message in messages:
+        if message.task in _UNSENT:
+            connection.execute(text(_UNSENT[message.task]), message.arguments)
+    return [message for message in messages if message.task not in _UNSENT]
+
+
+def _lost_pairs(connection: Connection, settings: Settings, queued: int) -> list[Message]:
+    """One message a pair: if one of a batch kills its worker, the others go on without it.
+
+    The message that got lost took its priority along; the size of the search tells it again.
+    """
+    ranks = {
+        searches.URGENT: _take_lost(connection, "pairs", settings, queued, only=_OF_SMALL_SEARCHES),
+        searches.BULK: _take_lost(connection, "pairs", settings, queued),
+    }
+    return [
+        Message(LOCALIZE, {"query_id": row.query_id, "reference_ids": [row.reference_id]}, priority)
+        for priority, ids in ranks.items()
+        for row in connection.execute(
+            text("SELECT query_id, reference_id FROM pairs WHERE id = ANY(:ids) ORDER BY id"),
+            {"ids": ids},
+        )
+    ]
+
+
+_OF_SMALL_SEARCHES = f"""id IN (
+    SELECT pair_id FROM search_pairs JOIN searches ON searches.id = search_id
+    WHERE searches.status = 'localizing' AND searches.pairs_total <= {searches.URGENT_PAIRS})"""
+
+
+def _take_lost(
+    connection: Connection, table: str, settings: Settings, queued: int, only: str = "true"
+) -> list[Any]:
+    """Ids of rows whose message is lost, marked as sent now.
+
+    Rows in doubt are taken only while there are fewer messages than waiting rows, so that doubting
+    never makes a long queue longer and longer.
+    """
+    rows = connection.execute(
+        text(f"""
+        UPDATE {table} SET sent_at = now() WHERE id IN (
+            SELECT id FROM {table} WHERE status = 'waiting' AND {only}
+               AND (sent_at IS NULL
+                    OR (:queued = 0 AND sent_at < now() - make_interval(secs => :lease))
+                    OR (:queued < (SELECT count(*) FROM {table} WHERE status = 'waiting')
+                        AND sent_at < now() - make_interval(secs => :doubtful)))
+            ORDER BY sent_at NULLS FIRST, id LIMIT :most FOR UPDATE SKIP LOCKED)
+        RETURNING id"""),
+        {
+            "queued": queued,
+            "lease": settings.lease_seconds,
+            "doubtful": DOUBTFUL_LEASES * settings.lease_seconds,
+            "most": MOST_RESENT,
+        },
+    )
+    return [row.id for row in rows]

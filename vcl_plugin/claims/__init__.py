@@ -1,0 +1,1 @@
+"""Segments become claims: whose work it is, what the owner wants, and what people decided."""

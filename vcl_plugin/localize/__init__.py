@@ -1,0 +1,1 @@
+"""Two videos become copied segments: the network, and the steps around it."""

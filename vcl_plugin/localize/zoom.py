@@ -1,0 +1,131 @@
+"""A second, closer look: the same network on tiles of a pair, for copies too short for the first.
+
+In: a localizer and two descriptor arrays. Out: its segments from the whole pair and from tiles.
+Called by `rating.FinishedLocalizer`. A detector sees a pair of any length as one small picture: of
+300 seconds on 224 pixels, a copy of five seconds is a smudge. On tiles of 96 seconds it is a line
+(measured on validation copies of 6 to 10 seconds: 66 % missed at first sight, 14 % with tiles).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retrieval.plugins import Array, Localizer
+from retrieval.records import Segment, Span
+from vcl_plugin.localize.boxes import tile_starts
+
+
+@dataclass(frozen=True)
+class Zoom:
+    """Tiles of `seconds`, neighbours sharing `overlap`; pairs up to `factor` tiles are not cut.
+
+    Nor are pairs of more than `max_tiles`: two films of two hours would be 13 000 of them.
+    """
+
+    seconds: int = 96
+    overlap: int = 32
+    factor: float = 1.3
+    max_tiles: int = 100
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.overlap < self.seconds:
+            raise ValueError(f"overlap {self.overlap} must be at least 0 and below {self.seconds}")
+
+
+def look_closer(
+    localizer: Localizer, query: Array, reference: Array, zoom: Zoom | None
+) -> list[Segment]:
+    """What the localizer finds in the whole pair and in every tile of it, in the pair's time."""
+    return [
+        shift_segment(each, low, start)
+        for low, start, part, tile in cut_pair(query, reference, zoom)
+        for each in localizer.localize(part, tile)
+    ]
+
+
+def cut_pair(
+    query: Array, reference: Array, zoom: Zoom | None
+) -> Iterator[tuple[int, int, Array, Array]]:
+    """All looks at a pair: the whole, then tile against tile; each with where it starts."""
+    yield 0, 0, query, reference
+    if zoom is None or max(len(query), len(reference)) <= zoom.factor * zoom.seconds:
+        return
+    lows = tile_starts(len(query), zoom.seconds, zoom.overlap)
+    starts = tile_starts(len(reference), zoom.seconds, zoom.overlap)
+    if len(lows) * len(starts) > zoom.max_tiles:
+        return
+    for low in lows:
+        for start in starts:
+            part, tile = query[low : low + zoom.seconds], reference[start : start + zoom.seconds]
+            yield low, start, part, tile
+
+
+def shift_segment(segment: Segment, query: float, reference: float) -> Segment:
+    """The segment, its times moved by so many seconds on either side."""
+    return replace(
+        segment,
+        query=Span(segment.query.start + query, segment.query.end + query),
+        reference=Span(segment.reference.start + reference, segment.reference.end + reference),
+    )
+
+
+def join_pieces(
+    segments: Sequence[Segment], max_gap: float = 4.0, tolerance: float = 2.0
+) -> list[Segment]:
+    """Segments that continue each other along one line become one; the others pass.
+
+    Tiles cut a copy into pieces and refinement moves each piece's ends; what is left is that they
+    lie on one line and overlap or nearly touch. The best score stays.
+    """
+    pieces = sorted(segments, key=lambda each: each.query.start)
+    joined = True
+    while joined:
+        joined = False
+        for i in range(len(pieces)):
+            for k in range(i + 1, len(pieces)):
+                if _continue(pieces[i], pieces[k], max_gap, tolerance):
+                    pieces[i] = _union(pieces[i], pieces.pop(k))
+                    joined = True
+                    break
+            if joined:
+                break
+    return pieces
+
+
+def _continue(one: Segment, other: Segment, max_gap: float, tolerance: float) -> bool:
+    if one.is_reversed != other.is_reversed:
+        return False
+    for a, b in ((one.query, other.query), (one.reference, other.reference)):
+        if max(a.start, b.start) - min(a.end, b.end) > max_gap:
+            return False
+    longer, shorter = sorted((one, other), key=lambda each: -each.query.seconds)
+    room = tolerance + 0.05 * shorter.query.seconds
+    ends = np.array([shorter.query.start, shorter.query.end])
+    miss = np.abs(_line(longer, ends) - _line(shorter, ends))
+    return bool((miss <= room * max(1.0, longer.speed)).all())
+
+
+def _line(segment: Segment, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Where the segment's diagonal, prolonged, is in the reference at these query seconds."""
+    slope = segment.reference.seconds / segment.query.seconds
+    if segment.is_reversed:
+        return segment.reference.end - slope * (seconds - segment.query.start)
+    return segment.reference.start + slope * (seconds - segment.query.start)
+
+
+def _union(one: Segment, other: Segment) -> Segment:
+    spans = [
+        Span(min(a.start, b.start), max(a.end, b.end))
+        for a, b in ((one.query, other.query), (one.reference, other.reference))
+    ]
+    return replace(
+        one,
+        query=spans[0],
+        reference=spans[1],
+        score=max(one.score, other.score),
+        speed=spans[1].seconds / spans[0].seconds,
+    )

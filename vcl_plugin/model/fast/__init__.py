@@ -1,0 +1,1 @@
+"""The same network without the waste: equal numbers, for inference only."""

@@ -1,0 +1,224 @@
+"""Reports: named SQL views, read and written out as table, CSV, JSON or HTML.
+
+In: a view's name. Out: its rows in the format asked for. Called by `vcl report` and the demo.
+The views are the contract (docs/sql.md); Python only formats.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, select_autoescape
+from markupsafe import Markup
+from sqlalchemy import Connection, text
+
+from retrieval.errors import NotFound, Refused
+
+REPORTS = {
+    "infringing_segments": "every segment under a standing claim, with both spans and its score",
+    "infringing_seconds_by_asset": "seconds of uploads that an asset fills, overlaps counted once",
+    "infringing_seconds_by_owner": "seconds of uploads that an owner's assets fill, counted once",
+    "claims_open": "claims that wait for a decision or can still be disputed",
+    "claims_daily": "claims raised and decided, per day and owner",
+    "uploads_by_infringing_share": "uploads and how much of each is copied",
+    "segments_by_transformation": "copies by direction and tempo",
+    "held_segments": "matches that claim nothing by themselves, and why",
+    "reference_conflicts": "references of two owners that share footage",
+    "quarantined_pairs": "pairs that could not be compared, and why",
+    "search_turnaround": "searches a day and how long they took",
+}
+_ORDER = {
+    "infringing_segments": "claim_id, query_start",
+    "infringing_seconds_by_asset": "infringing_seconds DESC, owner, asset",
+    "infringing_seconds_by_owner": "infringing_seconds DESC, owner",
+    "claims_open": "claim_id DESC",
+    "claims_daily": "day DESC, owner",
+    "uploads_by_infringing_share": "infringing_share DESC NULLS LAST, query_id",
+    "segments_by_transformation": "segments DESC",
+    "held_segments": "segment_id DESC",
+    "reference_conflicts": "found_at DESC, reference_id, reference_start",
+    "quarantined_pairs": "pair_id DESC",
+    "search_turnaround": "day DESC",
+}
+# The column that `since` filters, where a report has a time.
+_WHEN = {
+    "infringing_segments": "found_at",
+    "infringing_seconds_by_asset": "last_found_at",
+    "infringing_seconds_by_owner": "last_found_at",
+    "claims_open": "raised_at",
+    "claims_daily": "day",
+    "uploads_by_infringing_share": "last_found_at",
+    "held_segments": "found_at",
+    "reference_conflicts": "found_at",
+    "quarantined_pairs": "opened_at",
+    "search_turnaround": "day",
+}
+
+
+@dataclass(frozen=True)
+class Report:
+    """A view's rows as read at one moment."""
+
+    name: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+
+def read_report(
+    connection: Connection,
+    name: str,
+    since: datetime | None = None,
+    owner: str | None = None,
+    asset: str | None = None,
+    limit: int | None = None,
+) -> Report:
+    """The rows of a view, narrowed; a filter on a column that the view lacks is refused."""
+    statement, values = compose_query(connection, name, since, owner, asset, limit)
+    result = connection.execute(text(statement), values)
+    return Report(name, list(result.keys()), [tuple(row) for row in result])
+
+
+def compose_query(
+    connection: Connection,
+    name: str,
+    since: datetime | None = None,
+    owner: str | None = None,
+    asset: str | None = None,
+    limit: int | None = None,
+) -> tuple[str, dict[str, Any]]:
+    """The statement that reads a report, and its parameters."""
+    if name not in REPORTS:
+        raise NotFound(f"there is no report {name!r}; choose one of {', '.join(REPORTS)}")
+    columns = set(connection.execute(text(f"SELECT * FROM {name} LIMIT 0")).keys())
+    conditions: list[str] = []
+    values: dict[str, Any] = {}
+    for column, operator, value in (
+        (_WHEN.get(name, "time"), ">=", since),
+        ("asset", "=", asset),
+        ("owner", "=", owner),
+    ):
+        if value is None:
+            continue
+        if column not in columns:
+            raise Refused(f"the report {name} has no {column} to filter by")
+        conditions.append(f"{column} {operator} :{column}")
+        values[column] = value
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    most = "" if limit is None else f"LIMIT {int(limit)}"
+    return f"SELECT * FROM {name} {where} ORDER BY {_ORDER[name]} {most}", values
+
+
+def write_csv(report: Report) -> str:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(report.columns)
+    writer.writerows([[_cell(value) for value in row] for row in report.rows])
+    return buffer.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """A value in a CSV. A title that begins like a formula would be run by a spreadsheet."""
+    value = plain(value)
+    if not isinstance(value, str):
+        return value
+    # The writer quotes what holds a line feed; a lone carriage return would end the row.
+    value = value.replace("\r\n", "\n").replace("\r", "\n")
+    return f"'{value}" if value.startswith(("=", "+", "-", "@", "\t", "\n")) else value
+
+
+def write_json(report: Report) -> str:
+    rows = [
+        dict(zip(report.columns, (plain(value) for value in row), strict=True))
+        for row in report.rows
+    ]
+    return json.dumps(rows, indent=2, ensure_ascii=False)
+
+
+def write_html(report: Report) -> str:
+    """A page of its own: no script, no outside file, prints well."""
+    return (
+        templates()
+        .get_template("report.html")
+        .render(
+            title=report.name.replace("_", " "),
+            meaning=REPORTS[report.name],
+            columns=[column.replace("_", " ") for column in report.columns],
+            rows=[[shown(value) for value in row] for row in report.rows],
+            classes=[
+                Markup(' class="number"' if is_numeric(column) else "")
+                for column in zip(*report.rows, strict=True)
+            ]
+            or [""] * len(report.columns),
+            written_at=shown(datetime.now(UTC)),
+        )
+    )
+
+
+def templates() -> Environment:
+    return Environment(
+        loader=PackageLoader("vcl_plugin.reports"),
+        autoescape=select_autoescape(),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def is_numeric(column: Iterable[Any]) -> bool:
+    """Whether a column holds numbers, so that they should stand under one another."""
+    values = [value for value in column if value is not None]
+    return bool(values) and all(
+        isinstance(value, int | float | Decimal) and not isinstance(value, bool) for value in values
+    )
+
+
+def plain(value: Any) -> Any:
+    """A database value as JSON and CSV know it."""
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    return value
+
+
+def shown(value: Any) -> str:
+    """A database value as a person reads it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        # The database's clock has a zone and each reader another; all times shown are UTC's.
+        return (value.astimezone(UTC) if value.tzinfo else value).strftime("%Y-%m-%d %H:%M")
+    if isinstance(value, list | tuple):
+        return " ".join(shown(each) for each in value)
+    if isinstance(value, Decimal | float):
+        return f"{float(value):.2f}".rstrip("0").rstrip(".")
+    return visible(str(value))
+
+
+def visible(text: str, keep: str = "") -> str:
+    r"""The text with every character seen that would act instead: on a terminal, on the reader.
+
+    Uploaders choose titles; one could move the cursor, or turn "gpj.exe" round.
+
+    >>> visible("a\x1b[2Jb"), visible("\u202egpj.exe")
+    ('a\\x1b[2Jb', '\\u202egpj.exe')
+    """
+    return "".join(
+        each.encode("unicode_escape").decode() if _acts(each) and each not in keep else each
+        for each in text
+    )
+
+
+def _acts(character: str) -> bool:
+    """Control and format characters and half ones; joiners are part of words and of emoji."""
+    category = unicodedata.category(character)
+    return category in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in "\u200c\u200d"
