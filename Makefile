@@ -15,7 +15,7 @@ test: $(VENV)/.developer
 
 # In an environment of its own: milvus-lite brings faiss-cpu, and a GPU site has faiss-gpu.
 test-milvus: $(VENV)-milvus/.ready
-	$(VENV)-milvus/bin/python -m pytest -p no:cacheprovider tests/retrieval/test_milvus.py
+	$(VENV)-milvus/bin/python -m pytest -p no:cacheprovider tests/retrieval/index/test_milvus.py
 
 soak: $(VENV)/.developer
 	$(VENV)/bin/python -m tests.faults.soak --minutes $(MINUTES) --seed $(SEED)

@@ -33,7 +33,7 @@ LONG_FILES = (
     "hostile/test_site.py",
     "hostile/test_media.py",
     "retrieval/test_services.py",
-    "retrieval/test_index_crashes.py",
+    "retrieval/index/test_index_crashes.py",
     "vcl_plugin/training/",
 )
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.retrieval.test_tracks import part_of, stored
 
 from retrieval.arrays import unit
 from retrieval.describe import aspects as aspects_module
 from retrieval.pairing import localize_views, match_rows
 from retrieval.records import Segment, Span
 from retrieval.store import Aspects, StoredDescriptors
+from tests.retrieval.describe.test_tracks import part_of, stored
 from tests.retrieval.test_store import unit_rows
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.retrieval.test_tracks import CountingDescriptor
 
 from retrieval.arrays import unit
 from retrieval.describe.aspects import (
@@ -15,6 +14,7 @@ from retrieval.describe.aspects import (
     split_stretches,
 )
 from retrieval.store import Aspects
+from tests.retrieval.describe.test_tracks import CountingDescriptor
 
 SIDE = 16
 

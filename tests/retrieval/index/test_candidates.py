@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.retrieval.test_index import DIMENSION, pooled
 
 from retrieval.index.candidates import DEPTH, propose_pairs
 from retrieval.index.index import VideoIndex
 from retrieval.index.pooling import MeanPooler, pool_query
 from retrieval.plugins import Pooled
 from retrieval.store import Parts, StoredDescriptors
+from tests.retrieval.index.test_index import DIMENSION, pooled
 from tests.retrieval.test_store import unit_rows
 
 

@@ -187,7 +187,7 @@ def test_parts_that_do_not_belong_together_are_not_loaded(tmp_path: Path):
 def test_two_processes_that_save_at_once_leave_a_whole_snapshot(tmp_path: Path):
     code = (
         "import sys, pathlib\n"
-        "from tests.retrieval.test_index import filled\n"
+        "from tests.retrieval.index.test_index import filled\n"
         "for _ in range(20): filled('a', 'b').save(pathlib.Path(sys.argv[1]))\n"
     )
     root = Path(__file__).parents[3]

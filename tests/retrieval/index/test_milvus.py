@@ -22,7 +22,7 @@ from retrieval.index.candidates import propose_pairs
 from retrieval.index.index import Hits, Position, VideoIndex
 from retrieval.index.milvus import MilvusIndex, connection_of
 from retrieval.plugins import Pooled
-from tests.retrieval.index_site import alive_at, check_answers, open_replica, plant, withdraw
+from tests.retrieval.index.index_site import alive_at, check_answers, open_replica, plant, withdraw
 
 DIMENSION = 16
 ODD = 'a "quoted" \\ id; DROP'

@@ -20,7 +20,7 @@ from retrieval.index.replica import Replica
 from retrieval.index.snapshots import current_facts, current_snapshot
 from retrieval.store import Parts
 from retrieval.work.catalogue import REFERENCES, UPLOADS, count_changes
-from tests.retrieval.index_site import (
+from tests.retrieval.index.index_site import (
     KIND,
     Fours,
     alive_at,

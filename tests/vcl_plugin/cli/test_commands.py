@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
-from tests.vcl_plugin.test_refinement import planted
 
 from retrieval.database import connect, migrate, transaction
 from tests.vcl_plugin.cli.conftest import Said
+from tests.vcl_plugin.localize.test_ends import planted
 from tests.vcl_plugin.world import add_reference, add_upload, record, segment
 from vcl_plugin.claims.settlement import settle_claims
 from vcl_plugin.cli import app

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.vcl_plugin.test_refinement import fixed_camera, unit, walk
 
 from retrieval.records import Segment, Span
+from tests.vcl_plugin.localize.test_ends import fixed_camera, unit, walk
 from vcl_plugin.localize.changes import LineFacts, changes_of, describe_line
 
 FINER = 6  # pictures a second in which the scene moves

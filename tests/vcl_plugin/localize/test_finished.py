@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.vcl_plugin.test_rating import by_agreement
-from tests.vcl_plugin.test_refinement import planted, unit, walk
 
 from retrieval.errors import BadDescriptors, MissingWeights, UnknownPlugin
 from retrieval.plugins import Localizer, load_localizer
+from tests.vcl_plugin.localize.test_ends import planted, unit, walk
+from tests.vcl_plugin.localize.test_rating import by_agreement
 from vcl_plugin.localize.detection import SHIPPED_WEIGHTS, TransVCLLocalizer
 from vcl_plugin.localize.finished import FinishedTransVCL, VideoLogit
 from vcl_plugin.localize.rating import Rating, Support, choose_segments

@@ -6,9 +6,9 @@ import json
 
 import numpy as np
 import pytest
-from tests.vcl_plugin.test_refinement import fixed_camera, planted, unit, walk
 
 from retrieval.records import Segment, Span
+from tests.vcl_plugin.localize.test_ends import fixed_camera, planted, unit, walk
 from vcl_plugin.localize.ends import map_pair
 from vcl_plugin.localize.rating import (
     FACTS,

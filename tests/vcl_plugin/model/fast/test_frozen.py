@@ -9,7 +9,8 @@ from golden_weights import golden_pair, padded
 from test_golden import LOW, OUTPUTS, WHOLE, assert_close, pair_of, strided
 
 from retrieval.errors import BadSetting
-from vcl_plugin.model import SMALL, TransVCL, pieces, winograd
+from vcl_plugin.model import SMALL, TransVCL
+from vcl_plugin.model.fast import pieces, winograd
 from vcl_plugin.model.fast.folded import FoldedDetector, corners_to_kernel
 from vcl_plugin.model.fast.frozen import FrozenTransVCL
 from vcl_plugin.model.fast.runtime import (

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from tests.retrieval.index_site import open_replica, plant
+from tests.retrieval.index.index_site import open_replica, plant
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def start(*arguments: str | Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.retrieval.index_site", *map(str, arguments)],
+        [sys.executable, "-m", "tests.retrieval.index.index_site", *map(str, arguments)],
         cwd=ROOT,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
