@@ -28,8 +28,8 @@ FEATURES = 1280 + 672
 # The widened input of this block, at a sixteenth of the picture, keeps more of the place and the
 # texture than the network's last layer does: two seconds of one shot differ there.
 MIDDLE_BLOCK = 11
-# Blocks up to the middle one are the trunk, as it came; what follows is the tail, which is fitted.
-TRUNK_BLOCKS = MIDDLE_BLOCK + 1
+# These blocks are as they came; the later ones are fitted (`fitting`).
+FIRST_BLOCKS = 5
 OPSET = 17
 
 
@@ -91,9 +91,11 @@ def build_graph(backbone: Weights, head: Weights | None, power: float = 3.0) -> 
     unit length again.
     """
     graph = _Graph()
-    x, middle = _add_trunk(graph, backbone)
-    for block in BLOCKS[TRUNK_BLOCKS:]:
-        x, _ = _add_block(graph, backbone, block, x)
+    x, middle = _add_first_blocks(graph, backbone), ""
+    for number, block in enumerate(BLOCKS[FIRST_BLOCKS:], start=FIRST_BLOCKS):
+        x, widened = _add_block(graph, backbone, block, x)
+        if number == MIDDLE_BLOCK:
+            middle = widened
     x = graph.relu6(graph.convolve(x, *fold_norm(backbone, "_conv_head", "_bn1")))
     pooled = [graph.unit(_add_gem(graph, each, power)) for each in (x, middle)]
     x = graph.add("Concat", pooled, axis=1)
@@ -103,25 +105,22 @@ def build_graph(backbone: Weights, head: Weights | None, power: float = 3.0) -> 
     return graph.serialize({"descriptors": (x, (int(head["weight"].shape[0]),))})
 
 
-def build_trunk(backbone: Weights, power: float = 3.0) -> bytes:
-    """Pictures to what the tail is given: `maps` (n, 192, high, wide) and `middle` (n, 672)."""
+def build_first_blocks(backbone: Weights) -> bytes:
+    """Pictures to what the fitted blocks are given: `maps` (n, channels, high, wide)."""
     graph = _Graph()
-    x, middle = _add_trunk(graph, backbone)
-    pooled = graph.unit(_add_gem(graph, middle, power))
-    return graph.serialize({"maps": (x, (192, "high", "wide")), "middle": (pooled, (672,))})
+    x = _add_first_blocks(graph, backbone)
+    return graph.serialize({"maps": (x, ("channels", "high", "wide"))})
 
 
-def _add_trunk(graph: _Graph, backbone: Weights) -> tuple[str, str]:
-    """The trunk's output, and the middle block's widened input."""
+def _add_first_blocks(graph: _Graph, backbone: Weights) -> str:
     x = graph.add("Cast", ["pictures"], to=1)
     x = graph.add("Transpose", [x], perm=[0, 3, 1, 2])
     x = graph.add("Sub", [x, graph.constant(np.array(PICTURE_MEAN))])
     x = graph.add("Div", [x, graph.constant(np.array(PICTURE_SCALE))])
     x = graph.relu6(graph.convolve(x, *fold_norm(backbone, "_conv_stem", "_bn0"), stride=2))
-    widened = ""
-    for block in BLOCKS[:TRUNK_BLOCKS]:
-        x, widened = _add_block(graph, backbone, block, x)
-    return x, widened
+    for block in BLOCKS[:FIRST_BLOCKS]:
+        x, _ = _add_block(graph, backbone, block, x)
+    return x
 
 
 def _add_block(graph: _Graph, backbone: Weights, block: Block, x: str) -> tuple[str, str]:

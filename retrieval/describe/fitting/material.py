@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +36,18 @@ class Source:
 
     name: str
     second: float
-    picture: Image.Image
+    jpeg: bytes  # thousands of pictures fit into memory, and into that of other processes
     is_film: bool
+
+    @classmethod
+    def from_picture(cls, name: str, second: float, picture: Image.Image, is_film: bool) -> Source:
+        buffer = io.BytesIO()
+        picture.save(buffer, "JPEG", quality=95)
+        return cls(name, second, buffer.getvalue(), is_film)
+
+    @property
+    def picture(self) -> Image.Image:
+        return Image.open(io.BytesIO(self.jpeg)).convert("RGB")
 
 
 def split_of(key: str) -> Split:
@@ -72,9 +83,10 @@ def gather_sources(
 
 
 def _read_photographs(folder: Path, split: Split) -> Iterator[Source]:
-    for path in sorted(folder.glob("*.jpg")):
+    for path in sorted(folder.rglob("*.jpg")):
         if split_of(path.stem) == split:
-            yield Source(path.name, 0.0, _shrink(Image.open(path).convert("RGB")), is_film=False)
+            picture = _shrink(Image.open(path).convert("RGB"))
+            yield Source.from_picture(path.name, 0.0, picture, is_film=False)
 
 
 def _read_films(folder: Path, split: Split) -> Iterator[Source]:
@@ -86,7 +98,7 @@ def _read_films(folder: Path, split: Split) -> Iterator[Source]:
         for seconds, frames in read_frames(path):
             for second, frame in zip(seconds, frames, strict=True):
                 picture = Image.fromarray(np.ascontiguousarray(frame))
-                yield Source(group, float(second), _shrink(picture), is_film=True)
+                yield Source.from_picture(group, float(second), _shrink(picture), is_film=True)
 
 
 def _shrink(picture: Image.Image) -> Image.Image:

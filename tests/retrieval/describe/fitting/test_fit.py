@@ -10,9 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
-from retrieval.describe.fitting import fit as fitting
-from retrieval.describe.fitting.edits import EDITS, HELD_OUT, draw_strength
-from retrieval.describe.fitting.fit import Contest, fit_head, fit_tail, turn_head
+from retrieval.describe.fitting import batches as batch_module
+from retrieval.describe.fitting.batches import Batch, Painter, stream_batches
+from retrieval.describe.fitting.edits import EDITS, HELD_OUT, NEVER_FITTED, draw_strength
+from retrieval.describe.fitting.fit import Fit, fit, make_network, save_weights, whiten
+from retrieval.describe.fitting.losses import Contest, compare
 from retrieval.describe.fitting.material import (
     Source,
     Split,
@@ -21,9 +23,8 @@ from retrieval.describe.fitting.material import (
     same_film,
     split_of,
 )
-from retrieval.describe.fitting.samples import Samples, draw_samples
-from retrieval.describe.fitting.tail import Tail
-from retrieval.describe.lite0 import build_graph, build_trunk, find_backbone, read_backbone
+from retrieval.describe.fitting.network import Network
+from retrieval.describe.lite0 import build_first_blocks, build_graph, find_backbone, read_backbone
 from retrieval.errors import NotFound
 from vcl_plugin.demo.footage import render_reference
 from vcl_plugin.demo.scenery import SCENES
@@ -33,14 +34,18 @@ def picture(seed: int, size: tuple[int, int] = (160, 120)) -> Image.Image:
     return Image.fromarray(SCENES[seed % len(SCENES)](np.random.default_rng(seed), size))
 
 
-@pytest.mark.parametrize("name", EDITS)
+def source(seed: int, is_film: bool = False, name: str | None = None) -> Source:
+    return Source.from_picture(name or str(seed), float(seed), picture(seed), is_film)
+
+
+@pytest.mark.parametrize("name", [*EDITS, *NEVER_FITTED])
 @pytest.mark.parametrize("strength", [0.0, 1.0])
 def test_every_edit_gives_a_picture_and_repeats_itself(name: str, strength: float) -> None:
     original, other = picture(1), picture(2, (90, 140))
-    first = EDITS[name](original, strength, np.random.default_rng(0), other)
-    again = EDITS[name](original, strength, np.random.default_rng(0), other)
+    first = {**EDITS, **NEVER_FITTED}[name](original, strength, np.random.default_rng(0), other)
+    again = {**EDITS, **NEVER_FITTED}[name](original, strength, np.random.default_rng(0), other)
     assert first.mode == "RGB"
-    assert min(first.size) > 40
+    assert min(first.size) > 30
     assert np.array_equal(np.asarray(first), np.asarray(again))
     assert np.array_equal(np.asarray(original), np.asarray(picture(1))), "the original is kept"
 
@@ -64,6 +69,10 @@ def test_fitting_and_judging_share_no_picture(tmp_path: Path) -> None:
     assert len(set.union(*names)) == 30
 
 
+def test_edits_that_only_judge_are_never_fitted_on() -> None:
+    assert not set(NEVER_FITTED) & {*EDITS, *batch_module.SINGLE, *batch_module.CHAINED}
+
+
 def test_a_folder_without_pictures_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no picture of the split test"):
         gather_sources(tmp_path, [], "test")
@@ -81,10 +90,10 @@ def test_videos_of_one_group_are_one_film_on_one_side(tmp_path: Path) -> None:
 def test_seconds_that_look_the_same_are_no_contest() -> None:
     still, other = picture(1), picture(2)
     sources = [
-        Source("a", 0.5, still, True),
-        Source("a", 9.5, still, True),
-        Source("a", 10.5, other, True),
-        Source("b", 0.5, still, True),
+        Source.from_picture("a", 0.5, still, True),
+        Source.from_picture("a", 9.5, still, True),
+        Source.from_picture("a", 10.5, other, True),
+        Source.from_picture("b", 0.5, still, True),
     ]
     found = find_no_contest(sources)
     assert found[0, 1], "the same picture in the same film"
@@ -94,145 +103,140 @@ def test_seconds_that_look_the_same_are_no_contest() -> None:
     assert not found.diagonal().any()
 
 
-def unit(rows: np.ndarray) -> np.ndarray:
-    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
-
-
-def planted_features() -> tuple[np.ndarray, Contest]:
-    """300 originals and four copies of each; edits shake the last hundred features far more than
-    originals differ anywhere."""
-    rng = np.random.default_rng(0)
-    features = rng.standard_normal((300, 1, 400)).astype(np.float32).repeat(5, axis=1)
-    features[:, 1:, 300:] += 12 * rng.standard_normal((300, 4, 100)).astype(np.float32)
-    shown = np.full((300, 5, 3), -1, np.int32)
-    shown[:, :, 0] = np.arange(300)[:, None]
-    return features, Contest(shown, np.eye(300, dtype=bool))
-
-
-def test_a_head_ignores_the_directions_that_edits_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "HEAD_BATCH", 64)
-    features, contest = planted_features()
-    head = fit_head(features, contest, seed=0, steps=60)
-    assert head["weight"].shape == (256, 400)
-
-    def found(rows: np.ndarray) -> float:
-        units = unit(rows)
-        best = np.einsum("ncd,md->ncm", units[:, 1:], units[:, 0]).argmax(axis=2)
-        return float((best == np.arange(300)[:, None]).mean())
-
-    assert found(features) < 0.9
-    assert found(features @ head["weight"].T + head["bias"]) > 0.95
-
-
-def test_a_turned_head_keeps_every_distance_and_comes_near_the_other() -> None:
-    rng = np.random.default_rng(0)
-    features = rng.standard_normal((400, 60)).astype(np.float32)
-    weight = rng.standard_normal((20, 60)).astype(np.float32)
-    other, _ = np.linalg.qr(rng.standard_normal((20, 20)))
-    head = {"weight": weight, "bias": np.zeros(20, np.float32)}
-    turned = turn_head(head, features, unit(features @ (other @ weight).T).astype(np.float32))
-    np.testing.assert_allclose(turned["weight"], other @ weight, atol=1e-3)
-
-
 def test_a_copy_is_never_blamed_for_what_it_shows() -> None:
-    shown = np.array(
-        [
-            [
-                [0, -1, -1],
-                [0, -1, 2],
-            ],  # an original of source 0; in its copy source 2 shines through
-            [[1, -1, -1], [1, -1, -1]],
-            [[2, 3, -1], [2, 3, -1]],  # two pictures in one
-            [[4, -1, -1], [4, -1, -1]],  # the second after source 1
-        ],
-        np.int32,
-    )
     alike = np.eye(5, dtype=bool)
-    alike[1, 4] = alike[4, 1] = True
-    excused = Contest(shown, alike).excuse(torch.tensor([0, 1]))
-    assert excused.tolist() == [[True, False, True, False], [False, True, False, True]]
+    alike[1, 4] = alike[4, 1] = True  # two seconds that look the same
+    copies = torch.tensor([[0, 2], [1, -1]])  # in the first, source 2 shines through
+    originals = torch.tensor([[0], [1], [2], [3], [4]])
+    assert Contest(alike).excuse(copies, originals).tolist() == [
+        [True, False, True, False, False],
+        [False, True, False, False, True],
+    ]
 
 
-@pytest.fixture(scope="module")
-def samples() -> Samples:
-    sources = [Source(str(number), 0.0, picture(number), False) for number in range(6)]
-    return draw_samples(sources, originals=45, copies=3, seed=0)
+def test_a_loss_falls_when_copies_come_near_and_strangers_go() -> None:
+    rng = torch.Generator().manual_seed(0)
+    originals = torch.nn.functional.normalize(torch.randn(12, 1, 256, generator=rng), dim=2)
+    away = torch.nn.functional.normalize(torch.randn(12, 3, 256, generator=rng), dim=2)
+    shown = torch.arange(12)[:, None, None].expand(12, 4, 2).clone()
+    shown[..., 1] = -1
+    contest = Contest(np.eye(12, dtype=bool))
+    none = torch.zeros(0, 256), torch.zeros(0, 1, dtype=torch.int64)
 
+    def total(near: float) -> float:
+        copies = torch.nn.functional.normalize(near * originals + (1 - near) * away, dim=2)
+        return compare(torch.cat([originals, copies], 1), shown, *none, contest).total.item()
 
-def test_samples_are_originals_and_copies_that_know_what_they_show(samples: Samples) -> None:
-    assert samples.maps.shape == (45, 4, 192, 7, 7)
-    assert samples.middle.shape == (45, 4, 672)
-    assert (samples.shown[:, :, 0] == samples.shown[:, :1, 0]).all(), "a copy shows its original"
-    assert (samples.shown[:, 0, 2] == -1).all()
-    assert (samples.shown[:, 1:, 2] >= 0).all(), "and may show another picture"
-    assert 0 < (samples.shown[:, 0, 1] >= 0).mean() < 0.6, "some originals show two"
-
-
-def test_samples_may_have_any_number_of_copies() -> None:
-    sources = [Source(str(number), 0.0, picture(number), False) for number in range(3)]
-    assert draw_samples(sources, originals=2, copies=2, seed=0).shown.shape == (2, 3, 3)
-
-
-def test_samples_come_back_from_their_file(samples: Samples, tmp_path: Path) -> None:
-    samples.save(tmp_path / "samples.npz")
-    again = Samples.load(tmp_path / "samples.npz")
-    assert np.array_equal(again.maps, samples.maps)
-    assert len(again.first(3)) == 3
-
-
-def test_a_tail_as_it_came_gives_the_numbers_of_the_graph() -> None:
-    backbone = read_backbone(find_backbone())
-    rng = np.random.default_rng(0)
-    head = {
-        "weight": rng.standard_normal((256, 1952)).astype(np.float32),
-        "bias": rng.standard_normal(256).astype(np.float32),
-    }
-    pictures = np.stack([np.asarray(picture(number, (224, 224))) for number in range(3)])
-    maps, middle = run_graph(build_trunk(backbone), pictures)
-    tail = Tail(backbone, 256)
-    tail.set_head(head)
-    with torch.no_grad():
-        found = tail(torch.from_numpy(maps), torch.from_numpy(middle)).numpy()
-    np.testing.assert_allclose(
-        found, run_graph(build_graph(backbone, head), pictures)[0], atol=1e-5
+    assert total(0.9) < total(0.6) < total(0.3)
+    huddled = torch.nn.functional.normalize(originals + 0.3 * originals[:1], dim=2).repeat(1, 4, 1)
+    spread = originals.repeat(1, 4, 1)
+    assert (
+        compare(spread, shown, *none, contest).total < compare(huddled, shown, *none, contest).total
     )
 
 
-def run_graph(graph: bytes, pictures: np.ndarray) -> list[np.ndarray]:
-    return onnxruntime.InferenceSession(graph).run(None, {"pictures": pictures})
-
-
-def test_a_fitted_tail_finds_more_copies_and_its_weights_run_in_the_graph(
-    samples: Samples, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fitting, "BATCH", 15)
-    backbone = read_backbone(find_backbone())
-    tail = Tail(backbone, 256)
+def test_whitening_evens_out_directions_and_stays_a_linear_head() -> None:
     rng = np.random.default_rng(0)
-    tail.set_head(
-        {
-            "weight": rng.standard_normal((256, 1952)).astype(np.float32),
-            "bias": np.zeros(256, np.float32),
-        }
+    features = rng.standard_normal((500, 30)).astype(np.float32)
+    weight = torch.from_numpy(
+        (rng.standard_normal((8, 30)) * 3.0 ** -np.arange(8)[:, None]).astype(np.float32)
     )
-    contest = Contest(samples.shown, np.eye(6, dtype=bool))
+    bias = torch.zeros(8)
 
-    def closeness() -> float:
-        with torch.no_grad():
-            found = tail(
-                torch.from_numpy(samples.maps).float().flatten(0, 1),
-                torch.from_numpy(samples.middle).float().flatten(0, 1),
-            ).view(45, 4, 256)
-        own = (found[:, :1] * found[:, 1:]).sum(dim=2).mean()
-        return float(own - (found[:, 0] @ found[:, 0].T).mean())
+    def describe(weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+        rows = features @ weight.T + bias
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
-    before = closeness()
-    fit_tail(tail, samples, contest, passes=4, seed=0)
-    assert closeness() > before + 0.05
-    weights = tail.weights()
-    pictures = np.stack([np.asarray(picture(number, (224, 224))) for number in range(3)])
-    maps, middle = run_graph(build_trunk(backbone), pictures)
+    before = describe(weight.numpy(), bias.numpy())
+    after = describe(*whiten(weight, bias, before, power=0.25))
+
+    def strongest(rows: np.ndarray) -> float:
+        return float(np.linalg.eigvalsh(rows.T @ rows / len(rows))[-1])
+
+    assert strongest(after) < 0.9 * strongest(before)
+    turned = describe(*whiten(weight, bias, before, power=0))
+    np.testing.assert_allclose(turned @ turned.T, before @ before.T, atol=1e-5)
+
+
+def test_a_batch_holds_originals_copies_and_runs_of_film() -> None:
+    sources = [*(source(n) for n in range(6)), *(source(n, True, "film") for n in range(6, 12))]
+    pictures, shown = Painter(sources).draw(np.random.default_rng(0), originals=15)
+    assert pictures.shape[:2] == (15, 4)
+    assert (shown[:, :, 0] == shown[:, :1, 0]).all(), "a copy shows its original"
+    assert (shown[:, 0, 1] == -1).all()
+    assert (shown[:, 1:, 1] >= 0).all(), "and may show another picture"
+    films = shown[:, 0, 0].reshape(-1, 3)
+    assert (films >= 6).all(axis=1).any(), "some rows are runs of one film"
+    again, _ = Painter(sources).draw(np.random.default_rng(0), originals=15)
+    assert np.array_equal(pictures, again)
+
+
+def test_batches_of_films_alone_can_be_drawn() -> None:
+    sources = [source(number, True, "film") for number in range(4)]
+    pictures, _ = Painter(sources).draw(np.random.default_rng(0), originals=7)
+    assert len(pictures) == 7
+
+
+def test_a_stream_goes_on_where_it_was_left() -> None:
+    sources = [source(number) for number in range(3)]
+    whole, rest = stream_batches(sources, seed=1), stream_batches(sources, seed=1, first=1)
+    next(whole)
+    second = next(whole)
+    assert np.array_equal(second.shown, next(rest).shown)
+    assert second.maps.shape[0] == 64 * 4
+    whole.close()
+    rest.close()
+
+
+def run_graph(graph: bytes, pictures: np.ndarray) -> np.ndarray:
+    return onnxruntime.InferenceSession(graph).run(None, {"pictures": pictures})[0]
+
+
+@pytest.mark.parametrize("side", [224, 160])
+def test_the_network_gives_the_numbers_of_the_graph(side: int) -> None:
+    backbone = read_backbone(find_backbone())
+    network = Network(backbone, 256)
+    weights = network.weights()
+    pictures = np.stack([np.asarray(picture(number, (side, side))) for number in range(3)])
+    maps = run_graph(build_first_blocks(backbone), pictures)
     with torch.no_grad():
-        found = tail(torch.from_numpy(maps), torch.from_numpy(middle)).numpy()
-    shipped = run_graph(build_graph({**backbone, **weights}, weights), pictures)[0]
-    np.testing.assert_allclose(found, shipped, atol=1e-5)
+        found = network(torch.from_numpy(maps)).numpy()
+    graph = build_graph({**backbone, **weights}, weights)
+    np.testing.assert_allclose(found, run_graph(graph, pictures), atol=1e-5)
+
+
+def test_a_fit_finds_more_copies_and_goes_on_after_a_stop(tmp_path: Path) -> None:
+    sources = [source(number) for number in range(8)]
+    network = make_network(None)
+    contest = Contest(np.eye(len(sources), dtype=bool))
+    work = Fit(network, contest, steps=8)
+    stream = stream_batches(sources, seed=0)
+    drawn = [next(stream) for _ in range(2)]
+    stream.close()
+    batches = [Batch(each.maps[:48], each.shown[:12]) for each in drawn]
+    losses = [work.learn(batches[step % 2])[0] for step in range(4)]
+    assert losses[-1] < 0.8 * losses[0]
+    work.save(tmp_path / "state")
+    again = Fit(make_network(None), contest, steps=8)
+    again.load(tmp_path / "state")
+    assert again.step == 4
+    assert again.learn(batches[0]) == pytest.approx(work.learn(batches[0]), rel=1e-3)
+
+
+def test_a_fit_writes_weights_that_the_descriptor_reads(tmp_path: Path) -> None:
+    from retrieval import load_descriptor
+
+    sources = [source(number) for number in range(4)]
+    network = make_network(None)
+    fit(network, sources, steps=1, seed=0, state=tmp_path / "state")
+    save_weights(network, tmp_path / "lite0.safetensors")
+    assert (tmp_path / "state").exists()
+    assert make_network(tmp_path / "lite0.safetensors").weight.shape == (256, 1952)
+    descriptor = load_descriptor(
+        "lite0", weights=tmp_path / "lite0.safetensors", cache_dir=tmp_path, threads=1
+    )
+    pictures = np.stack([np.asarray(picture(number, (224, 224))) for number in range(2)])
+    maps = run_graph(build_first_blocks(read_backbone(find_backbone())), pictures)
+    with torch.no_grad():
+        expected = network(torch.from_numpy(maps)).numpy()
+    np.testing.assert_allclose(descriptor.embed(pictures), expected, atol=5e-3)
