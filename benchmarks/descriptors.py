@@ -24,8 +24,8 @@ from retrieval.describe.descriptors import load_descriptor
 from retrieval.describe.fitting.edits import EDITS, draw_strength
 from retrieval.describe.fitting.material import Source, find_no_contest, gather_sources, same_film
 from retrieval.describe.lite0 import build_graph, find_backbone, read_backbone
+from retrieval.describe.parts import best_over_views, embed_views
 from retrieval.describe.pictures import squash
-from retrieval.describe.views import best_over_views, embed_views
 
 Array = NDArray[np.float32]
 SIDE = 224

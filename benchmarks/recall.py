@@ -29,9 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.arrays import unit
-from retrieval.describe import pictures, tracks
+from retrieval.describe import pictures, tracker
 from retrieval.describe.descriptors import Descriptor, flag_low_information, load_descriptor
-from retrieval.describe.tracks import PartTracker
 from retrieval.index.candidates import propose_pairs
 from retrieval.index.index import VideoIndex
 from retrieval.index.pooling import pool_query, weigh_frames
@@ -302,7 +301,7 @@ def describe_upload(
     copy: Copy, bank: Bank, store: Store, descriptor: Descriptor, advance: Callable[[int], None]
 ) -> StoredDescriptors:
     """The upload as the engine would describe it, parts of its pictures included."""
-    looks = (tracks.LOOK_EVERY, tracks.MIN_LOOKS, tracks.MAX_TRACKS)
+    looks = (tracker.LOOK_EVERY, tracker.MIN_LOOKS, tracker.MAX_TRACKS)
     digest = hashlib.sha256(repr((copy, looks)).encode()).hexdigest()[:16]
     key = f"{descriptor.fingerprint.key}-{digest}"
     path = store.path_of(copy.name, key)
@@ -315,10 +314,10 @@ def describe_upload(
         plain = [number for number in range(len(frames)) if number not in set(edited)]
         vectors[plain] = bank.lookup([whole[number] for number in plain])
         vectors[edited] = descriptor.embed(np.stack([frames[number] for number in edited]))
-        tracker = PartTracker(descriptor)
-        tracker.watch(np.stack(frames))
+        watcher = tracker.PartTracker(descriptor)
+        watcher.watch(np.stack(frames))
         flags = flag_low_information(np.stack(frames))
-        store.write(copy.name, key, vectors, flags, tracker.finish())
+        store.write(copy.name, key, vectors, flags, watcher.finish())
         advance(len(frames))
     return store.read(path)
 

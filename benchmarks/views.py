@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
-from retrieval.describe.aspects import StillWatcher
 from retrieval.describe.descriptors import Descriptor, flag_low_information, load_descriptor
 from retrieval.describe.pictures import squash
-from retrieval.describe.tracks import PartTracker
+from retrieval.describe.scenes import StillWatcher
+from retrieval.describe.tracker import PartTracker
 from retrieval.pairing import localize_views
 from retrieval.plugins import Localizer, load_localizer
 from retrieval.records import Segment, Span

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine
 
 from retrieval.database import transaction
-from retrieval.describe.aspects import StillWatcher
 from retrieval.describe.descriptors import Descriptor, flag_low_information, load_descriptor
-from retrieval.describe.tracks import PartTracker
+from retrieval.describe.scenes import StillWatcher
+from retrieval.describe.tracker import PartTracker
 from retrieval.errors import (
     BadDescriptors,
     BadVideo,

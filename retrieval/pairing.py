@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from retrieval.describe.aspects import choose_aspects
-from retrieval.describe.tracks import choose_views
+from retrieval.describe.scenes import choose_aspects
+from retrieval.describe.tracker import choose_views
 from retrieval.plugins import Array, Localizer
 from retrieval.records import Segment
 from retrieval.store import StoredDescriptors

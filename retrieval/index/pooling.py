@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.arrays import unit
-from retrieval.describe.tracks import split_tracks
+from retrieval.describe.tracker import split_tracks
 from retrieval.plugins import Array, Pooled, Pooler
 from retrieval.store import StoredDescriptors
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from retrieval.arrays import unit
-from retrieval.describe import aspects as aspects_module
+from retrieval.describe import scenes as scenes_module
 from retrieval.pairing import localize_views, match_rows
 from retrieval.records import Segment, Span
 from retrieval.store import Aspects, StoredDescriptors
-from tests.retrieval.describe.test_tracks import part_of, stored
+from tests.retrieval.describe.test_tracker import part_of, stored
 from tests.retrieval.test_store import unit_rows
 
 
@@ -181,9 +181,9 @@ def test_a_talk_of_many_scenes_alike_is_held_against_few_of_them(monkeypatch):
     aspects = Aspects(film, film, frames, stretches)
     video = StoredDescriptors(film, np.zeros(len(film), bool), None, aspects=aspects)
     looks = []
-    see = aspects_module._see
-    monkeypatch.setattr(aspects_module, "_see", lambda *scenes: looks.append(1) or see(*scenes))
+    see = scenes_module._see
+    monkeypatch.setattr(scenes_module, "_see", lambda *scenes: looks.append(1) or see(*scenes))
     rows, others = match_rows(video, video)
     assert rows is film
     assert others is film
-    assert shots <= len(looks) <= 2 * shots * aspects_module.PARTNERS
+    assert shots <= len(looks) <= 2 * shots * scenes_module.PARTNERS

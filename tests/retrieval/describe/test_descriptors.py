@@ -21,8 +21,8 @@ from retrieval.describe import isc
 from retrieval.describe.descriptors import SHIPPED_WEIGHTS, Lite0Descriptor, load_descriptor
 from retrieval.describe.fitting.edits import EDITS
 from retrieval.describe.lite0 import build_graph, find_backbone, read_backbone
+from retrieval.describe.parts import Views, best_over_views, embed_views, propose_parts
 from retrieval.describe.pictures import flag_low_information
-from retrieval.describe.views import Views, best_over_views, embed_views, propose_parts
 from retrieval.errors import BadDescriptors, MissingWeights, UnknownPlugin
 from vcl_plugin.demo.scenery import SCENES
 

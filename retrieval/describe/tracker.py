@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from retrieval.arrays import unit
 from retrieval.describe.descriptors import Descriptor
+from retrieval.describe.parts import Box, box_overlap, cut, embed_cuts, propose_parts
 from retrieval.describe.pictures import Frames
-from retrieval.describe.views import Box, box_overlap, cut, embed_cuts, propose_parts
 from retrieval.plugins import Array
 from retrieval.store import NO_PARTS, Parts, StoredDescriptors
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from retrieval.describe import tracks
-from retrieval.describe.tracks import PartTracker, choose_views, split_tracks
+from retrieval.describe import tracker as tracker_module
+from retrieval.describe.tracker import PartTracker, choose_views, split_tracks
 from retrieval.store import NO_PARTS, Parts, StoredDescriptors
 from tests.retrieval.test_engine import CoarseDescriptor
 from tests.retrieval.test_store import unit_rows
@@ -109,7 +109,7 @@ def test_a_clear_frame_takes_the_place_of_the_least_clear_edge(monkeypatch: pyte
     shelves = [(0.0, 0.0, 0.3, 0.3), (0.3, 0.3, 0.6, 0.6), (0.7, 0.0, 1.0, 0.3)]
     inset = (0.1, 0.6, 0.5, 1.0)
     looks = [shelves] * 4 + [[inset, *shelves]] * 4
-    monkeypatch.setattr(tracks, "propose_parts", lambda frame: looks[frame[0, 0, 0] // 2])
+    monkeypatch.setattr(tracker_module, "propose_parts", lambda frame: looks[frame[0, 0, 0] // 2])
     descriptor = CountingDescriptor()
     tracker = PartTracker(descriptor)
     numbers = np.arange(16, dtype=np.uint8)[:, None, None, None]

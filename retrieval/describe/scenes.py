@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from retrieval.arrays import unit
 from retrieval.describe.descriptors import Descriptor
+from retrieval.describe.parts import Box, cut, embed_cuts
 from retrieval.describe.pictures import Frames
-from retrieval.describe.views import Box, cut, embed_cuts
 from retrieval.plugins import Array
 from retrieval.store import NO_ASPECTS, Aspects, StoredDescriptors
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from retrieval.arrays import unit
-from retrieval.describe.aspects import (
+from retrieval.describe.scenes import (
     EMBED_AT_ONCE,
     MIN_SECONDS,
     REACH,
@@ -14,7 +14,7 @@ from retrieval.describe.aspects import (
     split_stretches,
 )
 from retrieval.store import Aspects
-from tests.retrieval.describe.test_tracks import CountingDescriptor
+from tests.retrieval.describe.test_tracker import CountingDescriptor
 
 SIDE = 16
 
