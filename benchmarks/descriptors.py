@@ -24,7 +24,7 @@ from retrieval.describe.descriptors import load_descriptor
 from retrieval.describe.fitting.edits import EDITS, draw_strength
 from retrieval.describe.fitting.material import Source, find_no_contest, gather_sources, same_film
 from retrieval.describe.lite0 import build_graph, find_backbone, read_backbone
-from retrieval.describe.parts import best_over_views, embed_views
+from retrieval.describe.parts import best_over_views, embed_parts
 from retrieval.describe.pictures import squash
 
 Array = NDArray[np.float32]
@@ -52,10 +52,10 @@ def main() -> None:
     }
     descriptor = load_descriptor("lite0", weights=options.weights)
     reference = descriptor.embed(originals)
-    views = embed_views(descriptor, edited)
-    similarity["lite0"] = views.vectors[: len(edited)] @ reference.T
-    similarity["lite0 + views"] = best_over_views(views, reference)
-    print(f"views looked at for each edited picture: {len(views.frames) / len(owners):.2f}")
+    whole, parts = descriptor.embed(edited), embed_parts(descriptor, edited)
+    similarity["lite0"] = whole @ reference.T
+    similarity["lite0 + views"] = best_over_views(whole, parts, reference)
+    print(f"parts described of each edited picture: {len(parts) / len(owners):.2f}")
     report(sources, similarity, owners, others, kinds)
 
 

@@ -31,11 +31,12 @@ from numpy.typing import NDArray
 from retrieval.arrays import unit
 from retrieval.describe import pictures, tracker
 from retrieval.describe.descriptors import Descriptor, flag_low_information, load_descriptor
+from retrieval.describe.views import NO_VIEWS
 from retrieval.index.candidates import propose_pairs
 from retrieval.index.index import VideoIndex
 from retrieval.index.pooling import pool_query, weigh_frames
 from retrieval.plugins import Array, Pooled, Pooler, load_pooler
-from retrieval.store import NO_PARTS, Store, StoredDescriptors
+from retrieval.store import Store, StoredDescriptors
 from vcl_plugin.evaluation.bank import Bank, fill_bank
 from vcl_plugin.evaluation.composition import View
 from vcl_plugin.evaluation.edits import EDITS, edit_frame
@@ -111,9 +112,9 @@ def main() -> None:
     for name in [*arguments.poolers, "frames"]:
         pooler = FramePooler() if name == "frames" else load_pooler(name)
         index = fill_index(pooler, references)
-        for has_parts in (False, True):
-            label = f"{name} + views" if has_parts else name
-            asked = uploads if has_parts else [replace(each, parts=NO_PARTS) for each in uploads]
+        for has_views in (False, True):
+            label = f"{name} + views" if has_views else name
+            asked = uploads if has_views else [replace(each, views=NO_VIEWS) for each in uploads]
             ranks[label] = rank_targets(index, pooler, asked, copies)
         seconds = sum(each.frames for each in references)
         print(f"{name}: {8 * index.vectors / seconds:.2f} vectors for 8 seconds of video")
@@ -301,8 +302,8 @@ def describe_upload(
     copy: Copy, bank: Bank, store: Store, descriptor: Descriptor, advance: Callable[[int], None]
 ) -> StoredDescriptors:
     """The upload as the engine would describe it, parts of its pictures included."""
-    looks = (tracker.LOOK_EVERY, tracker.MIN_LOOKS, tracker.MAX_TRACKS)
-    digest = hashlib.sha256(repr((copy, looks)).encode()).hexdigest()[:16]
+    rules = (tracker.INSPECT_EVERY, tracker.MIN_FINDS, tracker.MAX_PARTS)
+    digest = hashlib.sha256(repr((copy, rules)).encode()).hexdigest()[:16]
     key = f"{descriptor.fingerprint.key}-{digest}"
     path = store.path_of(copy.name, key)
     if not path.exists():

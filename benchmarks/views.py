@@ -23,12 +23,13 @@ import numpy as np
 
 from retrieval.describe.descriptors import Descriptor, flag_low_information, load_descriptor
 from retrieval.describe.pictures import squash
-from retrieval.describe.scenes import StillWatcher
+from retrieval.describe.scenes import SceneWatcher
 from retrieval.describe.tracker import PartTracker
+from retrieval.describe.views import NO_VIEWS, join_views
 from retrieval.pairing import localize_views
 from retrieval.plugins import Localizer, load_localizer
 from retrieval.records import Segment, Span
-from retrieval.store import NO_PARTS, StoredDescriptors
+from retrieval.store import StoredDescriptors
 from vcl_plugin.evaluation.sources import (
     FRAME_SIZE,
     VIEWS_PER_SECOND,
@@ -78,7 +79,7 @@ def main() -> None:
         layout = LAYOUTS[number % len(LAYOUTS)]
         is_copy = number < arguments.uploads
         uploads.append(make_upload(other_studio, films, descriptor, layout, is_copy))
-    found = sum(len(each.described.parts) > 0 for each in uploads)
+    found = sum(len(each.described.views) > 0 for each in uploads)
     print(f"{len(uploads)} uploads, parts found in {found}; {len(references)} references")
     for name in arguments.methods:
         judge(name, load_localizer(name), uploads, references)
@@ -142,20 +143,19 @@ def compose(layout: str, outer: Frames, inner: Frames, draw: np.random.Generator
 
 
 def describe(
-    descriptor: Descriptor, frames: Frames, has_parts: bool = False, has_aspects: bool = False
+    descriptor: Descriptor, frames: Frames, has_parts: bool = False, has_scenes: bool = False
 ) -> StoredDescriptors:
-    tracker, watcher = PartTracker(descriptor), StillWatcher(descriptor)
+    parts, scenes = PartTracker(descriptor), SceneWatcher(descriptor)
     rows, flags = [], []
     for batch in np.array_split(frames, max(1, len(frames) // 16)):
         rows.append(descriptor.embed(batch))
         flags.append(flag_low_information(batch))
         if has_parts:
-            tracker.watch(batch)
-        if has_aspects:
-            watcher.watch(batch, rows[-1], flags[-1])
-    return StoredDescriptors(
-        np.concatenate(rows), np.concatenate(flags), None, tracker.finish(), watcher.finish()
-    )
+            parts.watch(batch)
+        if has_scenes:
+            scenes.watch(batch, rows[-1], flags[-1])
+    views = join_views([parts.finish(), scenes.finish()])
+    return StoredDescriptors(np.concatenate(rows), np.concatenate(flags), None, views)
 
 
 def judge(
@@ -168,7 +168,7 @@ def judge(
         hits: Counter[str] = Counter()
         alarms: Counter[str] = Counter()
         for upload in uploads:
-            query = upload.described if has_parts else replace(upload.described, parts=NO_PARTS)
+            query = upload.described if has_parts else replace(upload.described, views=NO_VIEWS)
             found = localize_views(localizer, query, references)
             true = [is_found(segments, number, upload) for number, segments in enumerate(found)]
             hits[upload.layout] += any(true)
@@ -198,12 +198,12 @@ def is_found(segments: Sequence[Segment], number: int, upload: Upload) -> bool:
 
 
 def measure_cost(footage: Sequence[Source], descriptor: Descriptor, seconds: int = 25) -> None:
-    """CPU time of describing footage as it is, in turn whole, with parts, and with aspects."""
+    """CPU time of describing footage as it is, in turn whole, with parts, and with scenes."""
     films = [read_views(each, [0])[0][: 2 * seconds : VIEWS_PER_SECOND] for each in footage]
     ways = {
         "whole frames": {},
         "parts": {"has_parts": True},
-        "aspects": {"has_aspects": True},
+        "scenes": {"has_scenes": True},
     }
     spent, rows = dict.fromkeys(ways, 0.0), dict.fromkeys(ways, 0)
     for film in films:
@@ -212,12 +212,12 @@ def measure_cost(footage: Sequence[Source], descriptor: Descriptor, seconds: int
             started = time.process_time()
             described = describe(descriptor, frames, **options)
             spent[way] += time.process_time() - started
-            rows[way] += len(described.parts) + len(described.aspects)
+            rows[way] += len(described.views)
     print(f"{len(films)} films as they are, {sum(map(len, films))} frames; describing them with")
-    for way in ("parts", "aspects"):
+    for way in ("parts", "scenes"):
         print(
             f"  {way}: {spent[way] / spent['whole frames']:.3f} times the cost of whole frames, "
-            f"of {rows[way]} frames there were {way} to describe"
+            f"{rows[way]} views described"
         )
 
 

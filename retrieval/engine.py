@@ -21,8 +21,9 @@ from sqlalchemy import Connection, Engine
 
 from retrieval.database import transaction
 from retrieval.describe.descriptors import Descriptor, flag_low_information, load_descriptor
-from retrieval.describe.scenes import StillWatcher
+from retrieval.describe.scenes import SceneWatcher
 from retrieval.describe.tracker import PartTracker
+from retrieval.describe.views import join_views
 from retrieval.errors import (
     BadDescriptors,
     BadVideo,
@@ -338,8 +339,7 @@ class RetrievalEngine:
                 key,
                 described.descriptors,
                 described.low_information,
-                described.parts,
-                described.aspects,
+                described.views,
             )
         except (BadVideo, BadDescriptors) as error:
             with transaction(self.database) as connection:
@@ -383,9 +383,9 @@ def describe_video(
     """Descriptors of a file as the store keeps them, and its duration; needs no database.
 
     Frames are described as they are decoded, so memory does not grow with the film's length. They
-    are also watched for parts and still scenes that deserve descriptors of their own.
+    are also watched for parts and for scenes in front of a fixed camera, whose views are described.
     """
-    tracker, watcher = PartTracker(descriptor), StillWatcher(descriptor)
+    parts, scenes = PartTracker(descriptor), SceneWatcher(descriptor)
     vectors: list[NDArray[np.float32]] = []
     flags: list[NDArray[np.bool_]] = []
     done = 0
@@ -398,16 +398,15 @@ def describe_video(
         for _, frames in reader:
             vectors.append(descriptor.embed(frames))
             flags.append(flag_low_information(frames))
-            tracker.watch(frames)
-            watcher.watch(frames, vectors[-1], flags[-1])
+            parts.watch(frames)
+            scenes.watch(frames, vectors[-1], flags[-1])
             done += len(frames)
             on_frames(done, reader.info.duration)
     described = StoredDescriptors(
         np.concatenate(vectors),
         np.concatenate(flags),
         descriptor.fingerprint.key,
-        tracker.finish(),
-        watcher.finish(),
+        join_views([parts.finish(), scenes.finish()]),
     )
     return described, _length(reader.seconds, done)
 

@@ -4,8 +4,9 @@ In: a video's descriptors and their fingerprint. Out: a path to keep in `descrip
 arrays again. Called by the engine (write) and by whoever needs descriptors (read).
 
 A file is safetensors: `descriptors` (frames, d) in half precision, `low_information` (frames,)
-bool, and the fingerprint in its metadata; for a video with parts of its pictures or other aspects
-of its scenes described, those beside them. A foreign engine may point at a plain .npy instead.
+bool, and the fingerprint in its metadata. A video with views has their table beside them: `views`
+(rows, d), `view_frames`, `view_kinds` and `view_runs` (rows,). A foreign engine may point
+at a plain .npy instead.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from retrieval.arrays import as_descriptors
+from retrieval.describe.views import MAX_VIEWS, NO_VIEWS, ViewKind, Views, join_views
 from retrieval.errors import (
     BadDescriptors,
     FingerprintMismatch,
@@ -39,43 +41,12 @@ from retrieval.media.roots import confine_path
 MAX_FRAMES = 200_000
 
 
-@dataclass(frozen=True)
-class Parts:
-    """Descriptors of parts of a video's pictures: a film shown inside a frame, or half a screen.
-
-    A track is one part over one unbroken run of frames; rows lie track after track, in time order.
-    """
-
-    vectors: NDArray[np.float32]  # (rows, d)
-    frames: NDArray[np.int32]  # (rows,): the frame each row is a part of
-    tracks: NDArray[np.int32]  # (rows,)
-
-    def __len__(self) -> int:
-        return len(self.vectors)
-
-
-NO_PARTS = Parts(np.zeros((0, 256), np.float32), np.zeros(0, np.int32), np.zeros(0, np.int32))
-
-
-@dataclass(frozen=True)
-class Aspects:
-    """Descriptors of a video's still scenes seen otherwise: mirrored, and the pictures' middle.
-
-    A stretch is one scene over one unbroken run of frames; rows lie stretch after stretch, in time
-    order.
-    """
-
-    mirrored: NDArray[np.float32]  # (rows, d)
-    middle: NDArray[np.float32]  # (rows, d)
-    frames: NDArray[np.int32]  # (rows,): the frame each row shows
-    stretches: NDArray[np.int32]  # (rows,)
-
-    def __len__(self) -> int:
-        return len(self.frames)
-
-
-NO_ASPECTS = Aspects(NO_PARTS.vectors, NO_PARTS.vectors, NO_PARTS.frames, NO_PARTS.tracks)
-
+# How views lay in files before there was one table: each kind's vectors, frames and runs.
+OLD_LAYOUT = {
+    ViewKind.PART: ("parts", "part_frames", "part_tracks"),
+    ViewKind.MIRRORED: ("mirrored", "aspect_frames", "aspect_stretches"),
+    ViewKind.MIDDLE: ("middle", "aspect_frames", "aspect_stretches"),
+}
 
 # A full disk, a used-up quota, a limit on the size of files.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -92,8 +63,7 @@ class StoredDescriptors:
     descriptors: NDArray[np.float32]
     low_information: NDArray[np.bool_]
     fingerprint: str | None
-    parts: Parts = NO_PARTS
-    aspects: Aspects = NO_ASPECTS
+    views: Views = NO_VIEWS
 
     @property
     def frames(self) -> int:
@@ -121,8 +91,7 @@ class Store:
         fingerprint: str,
         descriptors: NDArray[np.floating],
         low_information: NDArray[np.bool_] | None = None,
-        parts: Parts = NO_PARTS,
-        aspects: Aspects = NO_ASPECTS,
+        views: Views = NO_VIEWS,
     ) -> Path:
         """Write a video's descriptors; atomic, so a reader never meets half a file."""
         rows = as_descriptors(descriptors, f"video {video_id!r}")
@@ -137,19 +106,12 @@ class Store:
             "descriptors": rows.astype(np.float16),
             "low_information": np.asarray(low_information, dtype=bool),
         }
-        if len(parts):
-            arrays["parts"] = parts.vectors.astype(np.float16)
-            arrays["part_frames"] = parts.frames.astype(np.int32)
-            arrays["part_tracks"] = parts.tracks.astype(np.int32)
-        if len(aspects):
-            arrays["mirrored"] = aspects.mirrored.astype(np.float16)
-            arrays["middle"] = aspects.middle.astype(np.float16)
-            arrays["aspect_frames"] = aspects.frames.astype(np.int32)
-            arrays["aspect_stretches"] = aspects.stretches.astype(np.int32)
-        payload = save(
-            arrays,
-            metadata={"fingerprint": fingerprint, "video": video_id},
-        )
+        if len(views):
+            arrays["views"] = views.vectors.astype(np.float16)
+            arrays["view_frames"] = views.frames.astype(np.int32)
+            arrays["view_kinds"] = views.kinds.astype(np.uint8)
+            arrays["view_runs"] = views.runs.astype(np.int32)
+        payload = save(arrays, metadata={"fingerprint": fingerprint, "video": video_id})
         path = self.path_of(video_id, fingerprint)
         write_atomically(path, payload)
         return path
@@ -214,47 +176,51 @@ def _read_stored(path: Path) -> StoredDescriptors:
         flags = np.zeros(len(rows), dtype=bool)
         if "low_information" in names:
             flags = file.get_tensor("low_information").astype(bool).reshape(-1)
-        parts = _read_parts(file, len(rows), path) if "parts" in names else NO_PARTS
-        aspects = _read_aspects(file, len(rows), path) if "mirrored" in names else NO_ASPECTS
+        views = _read_views(file, names, len(rows), path)
         metadata = file.metadata() or {}
     if len(flags) != len(rows):
         raise BadDescriptors(f"{path} flags {len(flags)} frames but describes {len(rows)}")
-    return StoredDescriptors(rows, flags, metadata.get("fingerprint"), parts, aspects)
+    return StoredDescriptors(rows, flags, metadata.get("fingerprint"), views)
 
 
-def _read_parts(file: Any, frames: int, path: Path) -> Parts:
-    vectors = _read_rows(file, "parts", path)
-    owners, tracks = (_read_numbers(file, each) for each in ("part_frames", "part_tracks"))
-    if not len(vectors) == len(owners) == len(tracks) or not _are_frames(owners, frames):
-        raise BadDescriptors(
-            f"{path} describes {len(vectors)} parts of frames that do not fit its {frames} frames"
+def _read_views(file: Any, names: set[str], frames: int, path: Path) -> Views:
+    """The views of a file in today's layout or an older one."""
+    tables: list[list[NDArray[Any]]] = []  # vectors, frames, kinds, runs of each
+    if "views" in names:
+        numbers = (_read_numbers(file, f"view_{each}") for each in ("frames", "kinds", "runs"))
+        tables.append([_read_vectors(file, "views", frames, path), *numbers])
+    for kind, (name, *others) in OLD_LAYOUT.items():
+        if name in names:
+            vectors = _read_vectors(file, name, frames, path)
+            owners, runs = (_read_numbers(file, each) for each in others)
+            tables.append([vectors, owners, np.full(len(owners), kind), runs])
+    for table in tables:
+        _, owners, kinds, _ = table
+        is_whole = (
+            len({len(column) for column in table}) == 1 and np.isin(kinds, list(ViewKind)).all()
         )
-    return Parts(vectors, owners, tracks)
+        if not is_whole or owners.min() < 0 or owners.max() >= frames:
+            raise BadDescriptors(
+                f"{path} describes {len(table[0])} views that do not fit its {frames} frames; "
+                "ingest or register the video again"
+            )
+    return join_views(Views(*table) for table in tables)
 
 
-def _read_aspects(file: Any, frames: int, path: Path) -> Aspects:
-    mirrored, middle = (_read_rows(file, each, path) for each in ("mirrored", "middle"))
-    owners, numbers = (_read_numbers(file, f"aspect_{each}") for each in ("frames", "stretches"))
-    sizes = {len(mirrored), len(middle), len(owners), len(numbers)}
-    if len(sizes) > 1 or not _are_frames(owners, frames):
+def _read_vectors(file: Any, name: str, frames: int, path: Path) -> NDArray[np.float32]:
+    rows = file.get_slice(name).get_shape()[0]
+    if rows > MAX_VIEWS * frames:
         raise BadDescriptors(
-            f"{path} describes aspects of {len(owners)} frames that do not fit its {frames} frames"
+            f"{path} describes {rows} views that do not fit its {frames} frames; a frame has "
+            f"{MAX_VIEWS} at most",
+            code="too_long",
         )
-    return Aspects(mirrored, middle, owners, numbers)
-
-
-def _read_rows(file: Any, name: str, path: Path) -> NDArray[np.float32]:
-    _refuse_giant(path, file.get_slice(name).get_shape())
     return as_descriptors(file.get_tensor(name), f"{path}, {name}")
 
 
 def _read_numbers(file: Any, name: str) -> NDArray[np.int32]:
     numbers: NDArray[np.int32] = file.get_tensor(name).astype(np.int32).reshape(-1)
     return numbers
-
-
-def _are_frames(owners: NDArray[np.int32], frames: int) -> bool:
-    return bool(len(owners) and owners.min() >= 0 and owners.max() < frames)
 
 
 def _refuse_giant(path: Path, shape: Sequence[int]) -> None:

@@ -1,13 +1,12 @@
-"""Parts of a picture worth a look of their own: a film inside a frame, beside or above another.
+"""Parts of a picture: a film shown inside a frame, beside another film or above it.
 
-In: frames. Out: boxes whose edges run straight through the picture; descriptors of those parts.
-Called by the engine, and by `aspects`, which cuts out the middle of scenes.
+In: frames. Out: boxes with straight edges through the picture; `Views` of single pictures.
+`tracker` follows the boxes over time; `scenes` cuts out the middle of frames.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from PIL import Image
 
 from retrieval.describe.descriptors import Descriptor
 from retrieval.describe.pictures import Frames, check_frames, number_pictures, squash
+from retrieval.describe.views import NO_VIEWS, ViewKind, Views, number_runs
 
 Box = tuple[float, float, float, float]
 
@@ -29,35 +29,30 @@ MAX_LINES = 10
 MAX_BOXES = 40
 
 
-class Views(NamedTuple):
-    """`vectors` (m, 256) and, for each, the `frames` index it shows (m,): whole frames first."""
+def embed_parts(descriptor: Descriptor, pictures: Frames, max_parts: int = 3) -> Views:
+    """Up to `max_parts` parts of each picture that looks framed or split, each a run of its own.
 
-    vectors: NDArray[np.float32]
-    frames: NDArray[np.int64]
-
-
-def embed_views(descriptor: Descriptor, frames: Frames, max_parts: int = 3) -> Views:
-    """Whole frames, and up to `max_parts` parts of each that looks framed or split.
-
-    A plain frame costs nothing more. Compare with `best_over_views`.
+    For pictures that are no video's. A plain picture costs nothing more.
     """
-    frames = check_frames(frames)
-    owners, parts = [], []
-    for number, frame in enumerate(frames):
-        for box in propose_parts(frame)[:max_parts]:
+    owners, cuts = [], []
+    for number, picture in enumerate(check_frames(pictures)):
+        for box in propose_parts(picture)[:max_parts]:
             owners.append(number)
-            parts.append(squash(cut(frame, box), descriptor.frame_size))
-    vectors = descriptor.embed(frames)
-    if parts:
-        vectors = np.concatenate([vectors, descriptor.embed(np.stack(parts))])
-    return Views(vectors, np.array([*range(len(frames)), *owners], dtype=np.int64))
+            cuts.append(squash(cut(picture, box), descriptor.frame_size))
+    if not cuts:
+        return NO_VIEWS
+    vectors = descriptor.embed(np.stack(cuts))
+    return number_runs(
+        ViewKind.PART, (([owner], row[None]) for owner, row in zip(owners, vectors, strict=True))
+    )
 
 
-def best_over_views(views: Views, reference: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Similarity (frames, reference frames): of each frame the view that matches best."""
-    similarity = views.vectors @ reference.T
-    best = np.full((int(views.frames.max(initial=-1)) + 1, len(reference)), -1.0, np.float32)
-    np.maximum.at(best, views.frames, similarity)
+def best_over_views(
+    whole: NDArray[np.float32], views: Views, reference: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Similarity (pictures, references): of each picture, whole or a view, what matches best."""
+    best: NDArray[np.float32] = whole @ reference.T
+    np.maximum.at(best, views.frames, views.vectors @ reference.T)
     return best
 
 

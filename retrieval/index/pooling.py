@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.arrays import unit
-from retrieval.describe.tracker import split_tracks
+from retrieval.describe.views import ViewKind
 from retrieval.plugins import Array, Pooled, Pooler
 from retrieval.store import StoredDescriptors
 
@@ -55,12 +55,11 @@ class MeanPooler:
 
 
 def pool_query(pooler: Pooler, query: StoredDescriptors) -> Pooled:
-    """The vectors to ask an index with: those of the video, then those of each part's track."""
+    """The vectors to ask an index with: those of the video, then those of each of its parts."""
     found = [pooler.pool(query.descriptors, query.low_information)]
-    for track in split_tracks(query.parts):
-        flags = query.low_information[track.frames]
-        pooled = pooler.pool(track.vectors, flags)
-        found.append(Pooled(pooled.vectors, pooled.spans + track.frames[0], pooled.weights))
+    for run in query.views.runs_of(ViewKind.PART):
+        pooled = pooler.pool(run.vectors, query.low_information[run.frames])
+        found.append(Pooled(pooled.vectors, pooled.spans + run.frames[0], pooled.weights))
     if len(found) == 1:
         return found[0]
     return Pooled(

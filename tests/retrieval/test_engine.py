@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from retrieval.database import transaction
+from retrieval.describe.views import NO_VIEWS, ViewKind
 from retrieval.engine import BATCH_PAIRS, LOCALIZE, RetrievalEngine
 from retrieval.errors import BadVideo, NotFound, ServiceUnavailable
 from retrieval.index.candidates import propose_pairs
@@ -20,7 +21,6 @@ from retrieval.index.pooling import pool_query
 from retrieval.media.video import probe_video, read_frames
 from retrieval.records import Fingerprint
 from retrieval.settings import Settings
-from retrieval.store import NO_PARTS
 from retrieval.work import catalogue, leases, searches
 from tests.retrieval.planted_rows import read_row
 from tests.retrieval.test_store import unit_rows
@@ -428,8 +428,8 @@ def test_a_film_shown_small_in_an_upload_is_found_through_its_part(db: Engine, t
     upload = engine.register(tmp_path / "upload.mp4")
     engine.ingest(upload)
     stored = engine.read_descriptors(upload)
-    assert len(stored.parts) >= 8
-    whole = replace(stored, parts=NO_PARTS)
+    assert sum(map(len, stored.views.runs_of(ViewKind.PART))) >= 8
+    whole = replace(stored, views=NO_VIEWS)
     index = engine.refresh_index()
     best, before = (
         propose_pairs(index, upload, pool_query(engine.pooler, each), 1)[0]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from retrieval import pairing
 from retrieval.arrays import unit
-from retrieval.describe import scenes as scenes_module
+from retrieval.describe.views import NO_VIEWS, ViewKind, Views, join_views, number_runs
 from retrieval.pairing import localize_views, match_rows
 from retrieval.records import Segment, Span
-from retrieval.store import Aspects, StoredDescriptors
-from tests.retrieval.describe.test_tracker import part_of, stored
+from retrieval.store import StoredDescriptors
 from tests.retrieval.test_store import unit_rows
 
 
@@ -22,17 +21,70 @@ def still_rows(count: int, seed: int, scene: int = 99) -> np.ndarray:
     return unit(unit_rows(1, seed=scene) + 0.3 * unit_rows(count, seed=seed))
 
 
+def stored(whole: np.ndarray, views: Views = NO_VIEWS) -> StoredDescriptors:
+    return StoredDescriptors(whole, np.zeros(len(whole), bool), None, views)
+
+
+def part_of(*runs: np.ndarray, first: int) -> Views:
+    frames = (range(first, first + len(rows)) for rows in runs)
+    return number_runs(ViewKind.PART, zip(frames, runs, strict=True))
+
+
 def seen(
     whole: np.ndarray, mirrored: np.ndarray, middle: np.ndarray, first: int = 0
 ) -> StoredDescriptors:
-    frames = np.arange(first, first + len(mirrored), dtype=np.int32)
-    aspects = Aspects(mirrored, middle, frames, np.zeros(len(frames), np.int32))
-    return replace(stored(whole), aspects=aspects)
+    frames = range(first, first + len(mirrored))
+    kinds = {ViewKind.MIRRORED: mirrored, ViewKind.MIDDLE: middle}
+    return stored(
+        whole, join_views(number_runs(kind, [(frames, rows)]) for kind, rows in kinds.items())
+    )
 
 
 def edited(rows: np.ndarray, seed: int) -> np.ndarray:
     """What an edit makes of a scene: it moves by more than its seconds differ."""
     return unit(rows + 0.6 * unit_rows(1, seed=seed) + 0.3 * unit_rows(len(rows), seed=seed + 1))
+
+
+def test_a_part_that_shows_the_reference_stands_in_for_its_frames():
+    whole, reference = unit_rows(40, seed=1), unit_rows(60, seed=2)
+    query = stored(whole, part_of(reference[20:32], first=10))
+    rows, _ = match_rows(query, stored(reference))
+    assert np.array_equal(rows[10:22], reference[20:32])
+    assert np.array_equal(rows[:10], whole[:10])
+    assert np.array_equal(rows[22:], whole[22:])
+    assert np.array_equal(query.descriptors, unit_rows(40, seed=1)), "the stored rows stay"
+
+
+def test_only_the_seconds_that_show_the_reference_are_taken_from_a_long_part():
+    whole, reference = unit_rows(60, seed=1), unit_rows(60, seed=2)
+    inner = unit_rows(50, seed=3)
+    inner[20:30] = reference[5:15]
+    rows, _ = match_rows(stored(whole, part_of(inner, first=5)), stored(reference))
+    taken = np.flatnonzero((rows != whole).any(axis=1))
+    assert set(range(25, 35)) <= set(taken.tolist()) <= set(range(21, 39))
+
+
+def test_one_lucky_frame_is_no_reason_to_choose_a_part():
+    whole, reference = unit_rows(40, seed=1), unit_rows(60, seed=2)
+    inner = unit_rows(30, seed=3)
+    inner[15] = 0.5 * reference[7] + 0.8 * inner[15]
+    query = stored(whole, part_of(inner, first=5))
+    assert match_rows(query, stored(reference))[0] is query.descriptors
+
+
+def test_whole_frames_that_match_as_well_are_kept():
+    reference = unit_rows(60, seed=2)
+    query = stored(reference[:30].copy(), part_of(reference[:30], first=0))
+    assert match_rows(query, stored(reference))[0] is query.descriptors
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_parts_the_better_one_stands_in(order: int):
+    whole, reference = unit_rows(30, seed=1), unit_rows(60, seed=2)
+    worse = unit(0.5 * reference[20:35] + 0.9 * unit_rows(15, seed=3))
+    parts = part_of(*(worse, reference[20:35])[::order], first=5)
+    rows, _ = match_rows(stored(whole, parts), stored(reference))
+    assert np.array_equal(rows[5:20], reference[20:35])
 
 
 def test_a_mirrored_scene_is_seen_through_its_mirror_image():
@@ -112,12 +164,10 @@ def test_an_edit_that_hides_even_the_scene_is_undone():
     assert np.array_equal(others, middle)
 
 
-def test_where_a_part_shows_the_reference_aspects_are_left_alone():
+def test_where_a_part_shows_the_reference_no_other_view_is_chosen():
     film, shelf = still_rows(40, seed=1), still_rows(30, seed=5, scene=98)
-    upload = replace(
-        seen(shelf, edited(shelf, seed=50), edited(shelf, seed=60)),
-        parts=part_of(film[5:25], first=5),
-    )
+    scene = seen(shelf, edited(shelf, seed=50), edited(shelf, seed=60))
+    upload = stored(shelf, join_views([part_of(film[5:25], first=5), scene.views]))
     rows, _ = match_rows(upload, seen(film, edited(film, seed=50), edited(film, seed=70)))
     assert np.array_equal(rows[5:25], film[5:25])
     assert np.array_equal(rows[:5], shelf[:5])
@@ -174,16 +224,17 @@ def test_references_of_which_only_they_are_seen_otherwise_stay_in_the_batch():
 def test_a_talk_of_many_scenes_alike_is_held_against_few_of_them(monkeypatch):
     """Two cameras, cut to and fro: every second scene could be the same as every second other."""
     shots, seconds = 40, 10
-    frames = np.arange(shots * seconds, dtype=np.int32)
-    stretches = frames // seconds
-    cameras = unit_rows(2, seed=1)[stretches % 2]
-    film = unit(cameras + 0.1 * unit_rows(len(frames), seed=2))
-    aspects = Aspects(film, film, frames, stretches)
-    video = StoredDescriptors(film, np.zeros(len(film), bool), None, aspects=aspects)
-    looks = []
-    see = scenes_module._see
-    monkeypatch.setattr(scenes_module, "_see", lambda *scenes: looks.append(1) or see(*scenes))
+    cameras = unit_rows(2, seed=1)[np.arange(shots * seconds) // seconds % 2]
+    film = unit(cameras + 0.1 * unit_rows(shots * seconds, seed=2))
+    runs = [(range(at, at + seconds), film[at : at + seconds]) for at in range(0, 400, seconds)]
+    kinds = ViewKind.MIRRORED, ViewKind.MIDDLE
+    video = stored(film, join_views(number_runs(kind, runs) for kind in kinds))
+    compared = []
+    match = pairing._match_scenes
+    monkeypatch.setattr(
+        pairing, "_match_scenes", lambda *scenes: compared.append(1) or match(*scenes)
+    )
     rows, others = match_rows(video, video)
     assert rows is film
     assert others is film
-    assert shots <= len(looks) <= 2 * shots * scenes_module.PARTNERS
+    assert shots <= len(compared) <= 2 * shots * pairing.PARTNERS

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
+from retrieval.describe.views import ViewKind, Views, join_views, number_runs
 from retrieval.errors import BadDescriptors, NotFound, RetrievalError, ServiceUnavailable
-from retrieval.store import Aspects, Parts, Store, read_descriptors, write_atomically
+from retrieval.store import OLD_LAYOUT, Store, read_descriptors, write_atomically
 
 
 def unit_rows(count: int, seed: int = 0) -> np.ndarray:
@@ -29,41 +30,107 @@ def test_what_is_written_is_read_again_with_flags_and_fingerprint(tmp_path: Path
     assert (found.fingerprint, found.frames) == ("lite0-1", 9)
 
 
-def test_parts_of_pictures_lie_beside_the_whole_ones(tmp_path: Path):
-    store, vectors = Store(tmp_path), unit_rows(5, seed=3)
-    parts = Parts(vectors, np.array([2, 3, 4, 3, 4]), np.array([0, 0, 0, 1, 1]))
-    found = store.read(store.write("v", "lite0-1", unit_rows(9), None, parts))
+def some_views() -> Views:
+    """Two parts, and a scene mirrored and by its middle."""
+    rows, scene = unit_rows(11, seed=3), [3, 4, 5]
+    return join_views(
+        [
+            number_runs(ViewKind.PART, [([2, 3, 4], rows[:3]), ([3, 4], rows[3:5])]),
+            number_runs(ViewKind.MIRRORED, [(scene, rows[5:8])]),
+            number_runs(ViewKind.MIDDLE, [(scene, rows[8:])]),
+        ]
+    )
+
+
+def write_old_layout(path: Path, views: Views, **spoilt: np.ndarray) -> Path:
+    """A file as the store wrote it before there was one table of views."""
+    parts, mirrored, middle = (views.kinds == kind for kind in ViewKind)
+    arrays = {
+        "descriptors": unit_rows(9).astype(np.float16),
+        "low_information": np.zeros(9, bool),
+        "parts": views.vectors[parts].astype(np.float16),
+        "part_frames": views.frames[parts],
+        "part_tracks": views.runs[parts],
+        "mirrored": views.vectors[mirrored].astype(np.float16),
+        "middle": views.vectors[middle].astype(np.float16),
+        "aspect_frames": views.frames[middle],
+        "aspect_stretches": views.runs[middle],
+    }
+    save_file(arrays | spoilt, path, metadata={"fingerprint": "lite0-1", "video": "v"})
+    return path
+
+
+def assert_same_views(found: Views, expected: Views) -> None:
+    assert np.abs(found.vectors - expected.vectors).max() < 5e-4
+    assert found.vectors.dtype == np.float32
+    for name in ("frames", "kinds", "runs"):
+        assert getattr(found, name).tolist() == getattr(expected, name).tolist()
+
+
+def test_views_lie_beside_the_whole_frames(tmp_path: Path):
+    store, views = Store(tmp_path), some_views()
+    found = store.read(store.write("v", "lite0-1", unit_rows(9), None, views))
     assert found.frames == 9
-    assert np.abs(found.parts.vectors - vectors).max() < 5e-4
-    assert found.parts.frames.tolist() == [2, 3, 4, 3, 4]
-    assert found.parts.tracks.tolist() == [0, 0, 0, 1, 1]
-    assert len(store.read(store.write("w", "lite0-1", unit_rows(9))).parts) == 0
+    assert_same_views(found.views, views)
+    assert len(store.read(store.write("w", "lite0-1", unit_rows(9))).views) == 0
 
 
-def test_parts_of_frames_that_are_not_there_are_refused(tmp_path: Path):
+def test_a_file_of_before_the_one_table_is_read(tmp_path: Path):
+    views = some_views()
+    found = read_descriptors(write_old_layout(tmp_path / "old.safetensors", views))
+    assert (found.fingerprint, found.frames) == ("lite0-1", 9)
+    assert_same_views(found.views, views)
+
+
+@pytest.mark.parametrize("kinds", [[ViewKind.PART], [ViewKind.MIRRORED, ViewKind.MIDDLE]])
+def test_an_old_file_may_hold_parts_or_scenes_alone(tmp_path: Path, kinds: list[ViewKind]):
+    store, path = Store(tmp_path), tmp_path / "old.safetensors"
+    write_old_layout(path, some_views())
+    held = {name for kind in kinds for name in OLD_LAYOUT[kind]} | {"descriptors"}
+    save_file({name: each for name, each in load_file(path).items() if name in held}, path)
+    assert set(store.read(path).views.kinds.tolist()) == set(kinds)
+
+
+@pytest.mark.parametrize("frame", [9, -1])
+@pytest.mark.parametrize("kind", ViewKind)
+def test_views_of_frames_that_are_not_there_are_refused(tmp_path: Path, kind: ViewKind, frame: int):
     store = Store(tmp_path)
-    parts = Parts(unit_rows(1), np.array([9]), np.array([0]))
+    views = number_runs(kind, [([frame], unit_rows(1))])
     with pytest.raises(BadDescriptors, match="do not fit its 9 frames"):
-        store.read(store.write("v", "lite0-1", unit_rows(9), None, parts))
+        store.read(store.write("v", "lite0-1", unit_rows(9), views=views))
 
 
-def test_other_aspects_of_still_scenes_lie_beside_the_whole_frames(tmp_path: Path):
-    store, mirrored, middle = Store(tmp_path), unit_rows(4, seed=3), unit_rows(4, seed=4)
-    aspects = Aspects(mirrored, middle, np.array([1, 2, 5, 6]), np.array([0, 0, 1, 1]))
-    found = store.read(store.write("v", "lite0-1", unit_rows(9), aspects=aspects)).aspects
-    assert np.abs(found.mirrored - mirrored).max() < 5e-4
-    assert np.abs(found.middle - middle).max() < 5e-4
-    assert found.frames.tolist() == [1, 2, 5, 6]
-    assert found.stretches.tolist() == [0, 0, 1, 1]
-    assert len(store.read(store.write("w", "lite0-1", unit_rows(9))).aspects) == 0
-
-
-@pytest.mark.parametrize(("rows", "frame"), [(1, 9), (1, -1), (2, 3)])
-def test_aspects_that_do_not_fit_the_frames_are_refused(tmp_path: Path, rows: int, frame: int):
-    store = Store(tmp_path)
-    aspects = Aspects(unit_rows(1), unit_rows(rows), np.array([frame]), np.array([0]))
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        {"view_kinds": np.array([7], np.uint8)},
+        {"view_runs": np.zeros(2, np.int32)},
+        {"view_frames": np.zeros(0, np.int32)},
+        {"views": np.ones((46, 256), np.float16)},
+    ],
+    ids=lambda spoilt: next(iter(spoilt)),
+)
+def test_a_table_that_does_not_fit_together_is_refused(tmp_path: Path, spoilt: dict):
+    views = number_runs(ViewKind.PART, [([3], unit_rows(1))])
+    path = Store(tmp_path).write("v", "lite0-1", unit_rows(9), views=views)
+    save_file(load_file(path) | spoilt, path)
     with pytest.raises(BadDescriptors, match="do not fit its 9 frames"):
-        store.read(store.write("v", "lite0-1", unit_rows(9), aspects=aspects))
+        read_descriptors(path)
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        {"part_frames": np.array([2, 3, 9, 3, 4], np.int32)},
+        {"middle": np.ones((2, 256), np.float16)},
+        {"aspect_stretches": np.zeros(4, np.int32)},
+    ],
+    ids=lambda spoilt: next(iter(spoilt)),
+)
+def test_an_old_file_that_does_not_fit_together_is_refused(tmp_path: Path, spoilt: dict):
+    path = write_old_layout(tmp_path / "old.safetensors", some_views(), **spoilt)
+    with pytest.raises(BadDescriptors, match="do not fit its 9 frames"):
+        read_descriptors(path)
 
 
 @pytest.mark.parametrize("video_id", ["../../etc/passwd", "a b/c", "ü" * 300, "x\n", "?#%20"])

@@ -21,8 +21,9 @@ from retrieval.describe import isc
 from retrieval.describe.descriptors import SHIPPED_WEIGHTS, Lite0Descriptor, load_descriptor
 from retrieval.describe.fitting.edits import EDITS
 from retrieval.describe.lite0 import build_graph, find_backbone, read_backbone
-from retrieval.describe.parts import Views, best_over_views, embed_views, propose_parts
+from retrieval.describe.parts import best_over_views, embed_parts, propose_parts
 from retrieval.describe.pictures import flag_low_information
+from retrieval.describe.views import ViewKind, number_runs
 from retrieval.errors import BadDescriptors, MissingWeights, UnknownPlugin
 from vcl_plugin.demo.scenery import SCENES
 
@@ -358,13 +359,10 @@ def test_a_picture_in_a_picture_is_found_and_looked_at(
     whole[40:130, 90:190] = np.asarray(Image.fromarray(scenes[7]).resize((100, 90)))
     best = propose_parts(whole)[0]
     np.testing.assert_allclose(best, (90 / 200, 40 / 150, 190 / 200, 130 / 150), atol=0.03)
-    views = embed_views(descriptor, whole[None])
-    reference = descriptor.embed(scenes)
-    assert best_over_views(views, reference)[0].argmax() in (4, 7)
-    assert (
-        best_over_views(views, reference)[0, 7]
-        > (descriptor.embed(whole[None]) @ reference.T)[0, 7] + 0.1
-    )
+    row, reference = descriptor.embed(whole[None]), descriptor.embed(scenes)
+    best = best_over_views(row, embed_parts(descriptor, whole[None]), reference)
+    assert best[0].argmax() in (4, 7)
+    assert best[0, 7] > (row @ reference.T)[0, 7] + 0.1
 
 
 def test_both_halves_of_most_split_screens_are_looked_at(scenes: np.ndarray) -> None:
@@ -379,17 +377,16 @@ def test_both_halves_of_most_split_screens_are_looked_at(scenes: np.ndarray) -> 
     assert np.mean(found) >= 0.6
 
 
-def test_a_plain_frame_has_one_view(descriptor: Lite0Descriptor) -> None:
+def test_a_plain_picture_has_no_view(descriptor: Lite0Descriptor) -> None:
     ramp = np.linspace(0, 255, 160, dtype=np.uint8)
     plain = np.broadcast_to(ramp[None, :, None], (120, 160, 3)).copy()
-    views = embed_views(descriptor, plain[None])
-    assert views.frames.tolist() == [0]
+    assert len(embed_parts(descriptor, plain[None])) == 0
 
 
-def test_the_best_view_of_each_frame_counts() -> None:
+def test_the_best_view_of_each_picture_counts() -> None:
     axes = np.eye(256, dtype=np.float32)
-    views = Views(axes[[0, 1, 2]], np.array([0, 1, 0]))
-    best = best_over_views(views, axes[[2, 1]])
+    views = number_runs(ViewKind.PART, [([0], axes[2:3])])
+    best = best_over_views(axes[[0, 1]], views, axes[[2, 1]])
     assert best.tolist() == [[1.0, 0.0], [0.0, 1.0]]
 
 

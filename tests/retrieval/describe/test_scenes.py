@@ -1,4 +1,4 @@
-"""Scenes before a fixed camera are described in two more ways, and nothing else is."""
+"""Scenes in front of a fixed camera are described in two more ways, and nothing else is."""
 
 from __future__ import annotations
 
@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 
 from retrieval.arrays import unit
-from retrieval.describe.scenes import (
-    EMBED_AT_ONCE,
-    MIN_SECONDS,
-    REACH,
-    StillWatcher,
-    split_stretches,
-)
-from retrieval.store import Aspects
+from retrieval.describe.scenes import EMBED_AT_ONCE, MIN_SECONDS, REACH, SceneWatcher
+from retrieval.describe.views import ViewKind, Views
 from tests.retrieval.describe.test_tracker import CountingDescriptor
 
 SIDE = 16
@@ -43,26 +37,31 @@ def moving(count: int, seed: int) -> np.ndarray:
 
 def watch(
     frames: np.ndarray, batch: int = 4, empty: tuple[int, ...] = ()
-) -> tuple[list[Aspects], int]:
+) -> tuple[list[tuple[Views, Views]], int]:
+    """Each scene mirrored and by its middle, and how many pictures were described for it."""
     watched, counted = LevelDescriptor(), LevelDescriptor()
-    watcher = StillWatcher(watched)
+    watcher = SceneWatcher(watched)
     flags = np.isin(np.arange(len(frames)), empty)
     for start in range(0, len(frames), batch):
         part = slice(start, start + batch)
         watcher.watch(frames[part], counted.embed(frames[part]), flags[part])
-    return split_stretches(watcher.finish()), watched.described
+    views = watcher.finish()
+    mirrored, middle = (views.runs_of(kind) for kind in (ViewKind.MIRRORED, ViewKind.MIDDLE))
+    for one, other in zip(mirrored, middle, strict=True):
+        assert one.frames.tolist() == other.frames.tolist()
+    return list(zip(mirrored, middle, strict=True)), watched.described
 
 
 @pytest.mark.parametrize("batch", [1, 4, 50])
 @pytest.mark.parametrize("count", [MIN_SECONDS, EMBED_AT_ONCE + 3, 3 * EMBED_AT_ONCE])
-def test_a_still_scene_is_described_mirrored_and_in_its_middle(count: int, batch: int):
+def test_a_still_scene_is_described_mirrored_and_by_its_middle(count: int, batch: int):
     frames = scene(count, seed=1)
-    [found], described = watch(frames, batch)
+    [(mirrored, found)], described = watch(frames, batch)
     assert found.frames.tolist() == list(range(count))
-    assert np.allclose(found.mirrored, LevelDescriptor().embed(frames[:, :, ::-1]))
+    assert np.allclose(mirrored.vectors, LevelDescriptor().embed(frames[:, :, ::-1]))
     middle = LevelDescriptor().embed(frames).reshape(count, SIDE, SIDE)[:, 2:-2, 2:-2]
-    assert found.middle.shape == (count, SIDE * SIDE)
-    alike = found.middle.reshape(count, SIDE, SIDE)[:, :: SIDE - 1, :: SIDE - 1]
+    assert found.vectors.shape == (count, SIDE * SIDE)
+    alike = found.vectors.reshape(count, SIDE, SIDE)[:, :: SIDE - 1, :: SIDE - 1]
     corners = middle[:, ::11, ::11]
     assert (np.sign(alike) == np.sign(corners)).mean() > 0.9, "its corners are the middle's"
     assert described == 2 * count
@@ -77,10 +76,10 @@ def test_a_scene_of_a_few_seconds_is_not_described():
     assert watch(frames) == ([], 0)
 
 
-def test_scenes_with_a_cut_between_them_are_stretches_of_their_own():
+def test_scenes_with_a_cut_between_them_are_runs_of_their_own():
     frames = np.concatenate([scene(12, seed=1), scene(20, seed=2), moving(9, 7), scene(10, seed=3)])
     found, _ = watch(frames)
-    assert [each.frames.tolist() for each in found] == [
+    assert [each.frames.tolist() for each, _ in found] == [
         list(range(12)),
         list(range(12, 32)),
         list(range(41, 51)),
@@ -90,7 +89,7 @@ def test_scenes_with_a_cut_between_them_are_stretches_of_their_own():
 def test_a_passer_by_does_not_end_a_scene():
     frames = scene(20, seed=1)
     frames[8 : 8 + REACH - 1] = moving(REACH - 1, seed=7)
-    [found], _ = watch(frames)
+    [(found, _)], _ = watch(frames)
     assert found.frames.tolist() == list(range(20))
 
 
@@ -100,6 +99,6 @@ def test_black_is_still_but_says_nothing():
     assert (found, described) == ([], 0)
 
 
-def test_a_short_video_has_no_aspects():
+def test_a_short_video_has_no_views_of_scenes():
     for count in range(1, MIN_SECONDS):
         assert watch(scene(count, seed=1)) == ([], 0)

@@ -6,11 +6,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from retrieval.describe.views import ViewKind, number_runs
 from retrieval.index.candidates import DEPTH, propose_pairs
 from retrieval.index.index import VideoIndex
 from retrieval.index.pooling import MeanPooler, pool_query
 from retrieval.plugins import Pooled
-from retrieval.store import Parts, StoredDescriptors
+from retrieval.store import StoredDescriptors
 from tests.retrieval.index.test_index import DIMENSION, pooled
 from tests.retrieval.test_store import unit_rows
 
@@ -166,7 +167,7 @@ def test_a_film_shown_small_is_a_candidate_through_its_part():
     for number, film in enumerate(films):
         index.add(f"r{number}", pooler.pool(film))
     whole = unit_rows(40, seed=99)
-    parts = Parts(films[17][20:36], np.arange(10, 26, dtype=np.int32), np.zeros(16, dtype=np.int32))
+    parts = number_runs(ViewKind.PART, [(range(10, 26), films[17][20:36])])
     query = StoredDescriptors(whole, np.zeros(40, bool), None, parts)
     best = propose_pairs(index, "q", pool_query(pooler, query), 1)[0]
     assert best.reference_id == "r17"

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from retrieval.describe.views import ViewKind, number_runs
 from retrieval.index.pooling import LOW_INFORMATION_WEIGHT, MeanPooler, pool_query
 from retrieval.plugins import Pooled
-from retrieval.store import Parts, StoredDescriptors
+from retrieval.store import StoredDescriptors
 from tests.retrieval.test_store import unit_rows
 
 
@@ -84,7 +85,7 @@ def test_what_changes_the_vectors_changes_the_fingerprint():
 
 def test_a_query_brings_the_vectors_of_its_parts_at_their_own_seconds():
     whole, part = unit_rows(40), unit_rows(9, seed=5)
-    parts = Parts(part, np.arange(20, 29, dtype=np.int32), np.zeros(9, dtype=np.int32))
+    parts = number_runs(ViewKind.PART, [(range(20, 29), part)])
     pooler = MeanPooler()
     plain = pool_query(pooler, StoredDescriptors(whole, np.zeros(40, bool), None))
     both = pool_query(pooler, StoredDescriptors(whole, np.zeros(40, bool), None, parts))

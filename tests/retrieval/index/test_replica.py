@@ -8,17 +8,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from sqlalchemy import Engine, event, text
 
 from retrieval.database import transaction
+from retrieval.describe.views import ViewKind, number_runs
 from retrieval.index import replica as replicas
 from retrieval.index.index import VideoIndex
 from retrieval.index.keeper import PAUSE, SnapshotKeeper
 from retrieval.index.replica import Replica
 from retrieval.index.snapshots import current_facts, current_snapshot
-from retrieval.store import Parts
 from retrieval.work.catalogue import REFERENCES, UPLOADS, count_changes
 from tests.retrieval.index.index_site import (
     KIND,
@@ -317,8 +316,8 @@ def test_a_video_described_anew_is_found_by_its_new_footage_only(site: Replica):
 def test_an_upload_is_found_by_its_parts_too_and_a_reference_by_its_whole_frames(site: Replica):
     plant(site, "film")  # a reference, and until then an upload like any other
     inner = rows_of("shown small", 8)
-    parts = Parts(inner, np.arange(4, 12, dtype=np.int32), np.zeros(8, np.int32))
-    site.store.write("film", KIND, rows_of("film"), parts=parts)
+    parts = number_runs(ViewKind.PART, [(range(4, 12), inner)])
+    site.store.write("film", KIND, rows_of("film"), views=parts)
     asked = Fours().pool(inner).vectors
 
     def best_score(collection: str) -> float:
