@@ -1,8 +1,8 @@
 """Frames become descriptors: 256 numbers of unit length a frame, alike for a frame and its copies.
 
 In: uint8 RGB frames of any size. Out: float32 (n, 256).
-Called by the engine once a batch. `load_descriptor` is the only door; a setting says what is
-behind it: `lite0` comes with the installation, `isc` and `sscd` need a weights file.
+`load_descriptor` gives the one that a setting names: `lite0` comes with the installation, `isc` and
+`sscd` need a weights file.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Lite0Descriptor:
         self._session = open_session(graph, threads)
 
     def embed(self, frames: Frames) -> Array:
-        # A still costs one look, or a file of five kilobytes and ten hours would cost a worker's.
+        # A still is described once, or a file of five kilobytes could keep a worker for ten hours.
         shown = number_pictures(check_frames(frames))
         pictures = np.asarray(frames)[np.flatnonzero(np.diff(shown, prepend=-1))]
         parts = [np.zeros((0, DIMENSION), np.float32)]

@@ -1,7 +1,7 @@
-"""Pictures before any network sees them: checked, squashed to its size, and judged empty or not.
+"""Pictures before any network sees them: checked, scaled to its size, and judged empty or not.
 
 In: uint8 RGB frames (n, height, width, 3). Out: batches of one size; a flag for each frame.
-Called by every descriptor and, for the flags, by the engine.
+Every descriptor uses it; the flags are for the engine, which stores them.
 """
 
 from __future__ import annotations
