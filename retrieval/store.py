@@ -4,9 +4,8 @@ In: a video's descriptors and their fingerprint. Out: a path to keep in `descrip
 arrays again. Called by the engine (write) and by whoever needs descriptors (read).
 
 A file is safetensors: `descriptors` (frames, d) in half precision, `low_information` (frames,)
-bool, and the fingerprint in its metadata. A video with views has their table beside them: `views`
-(rows, d), `view_frames`, `view_kinds` and `view_runs` (rows,). A foreign engine may point
-at a plain .npy instead.
+bool, and the fingerprint in its metadata. A video with views has theirs beside them, under the
+names of `LAYOUT`. A foreign engine may point at a plain .npy instead.
 """
 
 from __future__ import annotations
@@ -40,9 +39,10 @@ from retrieval.media.roots import confine_path
 # Over two days of video. A file of more is refused before it is read into memory.
 MAX_FRAMES = 200_000
 
-
-# How views lay in files before there was one table: each kind's vectors, frames and runs.
-OLD_LAYOUT = {
+# The names of each kind's vectors, frames and runs in a file. A scene's mirror image and its middle
+# share their frames and runs. Stores are full of such files, and workers of an earlier release may
+# read what this one writes, so the names are older than the words used for views now.
+LAYOUT = {
     ViewKind.PART: ("parts", "part_frames", "part_tracks"),
     ViewKind.MIRRORED: ("mirrored", "aspect_frames", "aspect_stretches"),
     ViewKind.MIDDLE: ("middle", "aspect_frames", "aspect_stretches"),
@@ -105,12 +105,8 @@ class Store:
         arrays = {
             "descriptors": rows.astype(np.float16),
             "low_information": np.asarray(low_information, dtype=bool),
+            **_lay_out(views, video_id),
         }
-        if len(views):
-            arrays["views"] = views.vectors.astype(np.float16)
-            arrays["view_frames"] = views.frames.astype(np.int32)
-            arrays["view_kinds"] = views.kinds.astype(np.uint8)
-            arrays["view_runs"] = views.runs.astype(np.int32)
         payload = save(arrays, metadata={"fingerprint": fingerprint, "video": video_id})
         path = self.path_of(video_id, fingerprint)
         write_atomically(path, payload)
@@ -183,28 +179,42 @@ def _read_stored(path: Path) -> StoredDescriptors:
     return StoredDescriptors(rows, flags, metadata.get("fingerprint"), views)
 
 
-def _read_views(file: Any, names: set[str], frames: int, path: Path) -> Views:
-    """The views of a file in today's layout or an older one."""
-    tables: list[list[NDArray[Any]]] = []  # vectors, frames, kinds, runs of each
-    if "views" in names:
-        numbers = (_read_numbers(file, f"view_{each}") for each in ("frames", "kinds", "runs"))
-        tables.append([_read_vectors(file, "views", frames, path), *numbers])
-    for kind, (name, *others) in OLD_LAYOUT.items():
-        if name in names:
-            vectors = _read_vectors(file, name, frames, path)
-            owners, runs = (_read_numbers(file, each) for each in others)
-            tables.append([vectors, owners, np.full(len(owners), kind), runs])
-    for table in tables:
-        _, owners, kinds, _ = table
-        is_whole = (
-            len({len(column) for column in table}) == 1 and np.isin(kinds, list(ViewKind)).all()
-        )
-        if not is_whole or owners.min() < 0 or owners.max() >= frames:
+def _lay_out(views: Views, video_id: str) -> dict[str, NDArray[Any]]:
+    """The arrays of a file that hold these views."""
+    mirrored, middle = (views.kinds == each for each in (ViewKind.MIRRORED, ViewKind.MIDDLE))
+    for column in (views.frames, views.runs):
+        if not np.array_equal(column[mirrored], column[middle]):
             raise BadDescriptors(
-                f"{path} describes {len(table[0])} views that do not fit its {frames} frames; "
-                "ingest or register the video again"
+                f"video {video_id!r} has other frames mirrored than described by their middle; "
+                "describe each scene both ways"
             )
-    return join_views(Views(*table) for table in tables)
+    arrays: dict[str, NDArray[Any]] = {}
+    for kind, (vectors, frames, runs) in LAYOUT.items():
+        rows = views.kinds == kind
+        if rows.any():
+            arrays[vectors] = views.vectors[rows].astype(np.float16)
+            arrays[frames] = views.frames[rows].astype(np.int32)
+            arrays[runs] = views.runs[rows].astype(np.int32)
+    return arrays
+
+
+def _read_views(file: Any, names: set[str], frames: int, path: Path) -> Views:
+    return join_views(
+        _read_kind(file, kind, frames, path) for kind, (name, *_) in LAYOUT.items() if name in names
+    )
+
+
+def _read_kind(file: Any, kind: ViewKind, frames: int, path: Path) -> Views:
+    name, *numbers = LAYOUT[kind]
+    vectors = _read_vectors(file, name, frames, path)
+    owners, runs = (_read_numbers(file, each) for each in numbers)
+    is_even = len(vectors) == len(owners) == len(runs)
+    if not is_even or owners.min() < 0 or owners.max() >= frames:
+        raise BadDescriptors(
+            f"{path} describes {len(vectors)} views that do not fit its {frames} frames; "
+            "ingest or register the video again"
+        )
+    return Views(vectors, owners, np.full(len(owners), kind, np.uint8), runs)
 
 
 def _read_vectors(file: Any, name: str, frames: int, path: Path) -> NDArray[np.float32]:

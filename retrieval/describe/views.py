@@ -18,7 +18,7 @@ MAX_VIEWS = 5  # of one frame: three parts, its mirror image, its middle
 
 
 class ViewKind(IntEnum):
-    """What a view shows of its frame. Files of the store hold these numbers."""
+    """What a view shows of its frame."""
 
     PART = 0  # a film shown small, or half a screen
     MIRRORED = 1  # the whole frame, left and right exchanged
@@ -84,8 +84,8 @@ def number_runs(kind: ViewKind, runs: Iterable[tuple[Sequence[int], NDArray[np.f
 def join_views(tables: Iterable[Views]) -> Views:
     """One table after the other."""
     filled = [each for each in tables if len(each)]
-    if not filled:
-        return NO_VIEWS
+    if len(filled) < 2:
+        return filled[0] if filled else NO_VIEWS
     return Views(
         np.concatenate([each.vectors for each in filled]),
         np.concatenate([each.frames for each in filled]),

@@ -40,6 +40,18 @@ def as_pth(content: Any) -> bytes:
 
 NPY = as_npy(ROWS)
 STORED = save({"descriptors": ROWS.astype(np.float16), "low_information": np.zeros(3, bool)})
+VIEWED = save(
+    {
+        "descriptors": ROWS.astype(np.float16),
+        "parts": ROWS.astype(np.float16),
+        "part_frames": np.arange(3, dtype=np.int32),
+        "part_tracks": np.zeros(3, np.int32),
+        "mirrored": ROWS.astype(np.float16),
+        "middle": ROWS.astype(np.float16),
+        "aspect_frames": np.arange(3, dtype=np.int32),
+        "aspect_stretches": np.zeros(3, np.int32),
+    }
+)
 WEIGHTS = save_torch(
     {"a": torch.zeros(3)},
     {"format": FORMAT, "config": SMALL.to_json(), "fingerprint": "0", "facts": "{}"},
@@ -48,7 +60,10 @@ PTH = as_pth({"model": {"a": torch.zeros(3)}})
 
 
 @fuzzed
-@given(st.data(), st.sampled_from([(NPY, "npy"), (STORED, "safetensors"), (NPY, "safetensors")]))
+@given(
+    st.data(),
+    st.sampled_from([(NPY, "npy"), *((each, "safetensors") for each in (STORED, VIEWED, NPY))]),
+)
 def test_spoilt_descriptors_are_an_array_or_refused(
     tmp_path: Path, data: st.DataObject, kind: tuple[bytes, str]
 ) -> None:
@@ -62,6 +77,8 @@ def test_spoilt_descriptors_are_an_array_or_refused(
     assert stored.descriptors.shape[1] == 256
     assert np.isfinite(stored.descriptors).all()
     assert len(stored.low_information) == stored.frames
+    assert np.isfinite(stored.views.vectors).all()
+    assert set(stored.views.frames.tolist()) <= set(range(stored.frames))
 
 
 def test_an_array_that_claims_to_be_giant_is_not_read(tmp_path: Path) -> None:

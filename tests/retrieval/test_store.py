@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from retrieval.describe.views import ViewKind, Views, join_views, number_runs
 from retrieval.errors import BadDescriptors, NotFound, RetrievalError, ServiceUnavailable
-from retrieval.store import OLD_LAYOUT, Store, read_descriptors, write_atomically
+from retrieval.store import LAYOUT, Store, read_descriptors, write_atomically
 
 
 def unit_rows(count: int, seed: int = 0) -> np.ndarray:
@@ -42,12 +42,10 @@ def some_views() -> Views:
     )
 
 
-def write_old_layout(path: Path, views: Views, **spoilt: np.ndarray) -> Path:
-    """A file as the store wrote it before there was one table of views."""
+def arrays_of(views: Views) -> dict[str, np.ndarray]:
+    """What a file holds of them, by the names that files have had since there were such views."""
     parts, mirrored, middle = (views.kinds == kind for kind in ViewKind)
-    arrays = {
-        "descriptors": unit_rows(9).astype(np.float16),
-        "low_information": np.zeros(9, bool),
+    return {
         "parts": views.vectors[parts].astype(np.float16),
         "part_frames": views.frames[parts],
         "part_tracks": views.runs[parts],
@@ -56,13 +54,18 @@ def write_old_layout(path: Path, views: Views, **spoilt: np.ndarray) -> Path:
         "aspect_frames": views.frames[middle],
         "aspect_stretches": views.runs[middle],
     }
-    save_file(arrays | spoilt, path, metadata={"fingerprint": "lite0-1", "video": "v"})
+
+
+def write_by_hand(path: Path, arrays: dict[str, np.ndarray]) -> Path:
+    """A file as an earlier release wrote it: 9 frames, and these arrays beside them."""
+    whole = {"descriptors": unit_rows(9).astype(np.float16), "low_information": np.zeros(9, bool)}
+    save_file(whole | arrays, path, metadata={"fingerprint": "lite0-1", "video": "v"})
     return path
 
 
 def assert_same_views(found: Views, expected: Views) -> None:
     assert np.abs(found.vectors - expected.vectors).max() < 5e-4
-    assert found.vectors.dtype == np.float32
+    assert (found.vectors.dtype, found.kinds.dtype) == (np.float32, np.uint8)
     for name in ("frames", "kinds", "runs"):
         assert getattr(found, name).tolist() == getattr(expected, name).tolist()
 
@@ -75,60 +78,60 @@ def test_views_lie_beside_the_whole_frames(tmp_path: Path):
     assert len(store.read(store.write("w", "lite0-1", unit_rows(9))).views) == 0
 
 
-def test_a_file_of_before_the_one_table_is_read(tmp_path: Path):
+def test_a_file_of_an_earlier_release_is_read(tmp_path: Path):
     views = some_views()
-    found = read_descriptors(write_old_layout(tmp_path / "old.safetensors", views))
+    found = read_descriptors(write_by_hand(tmp_path / "old.safetensors", arrays_of(views)))
     assert (found.fingerprint, found.frames) == ("lite0-1", 9)
     assert_same_views(found.views, views)
 
 
+def test_an_earlier_release_can_read_what_is_written(tmp_path: Path):
+    views = some_views()
+    written = load_file(Store(tmp_path).write("v", "lite0-1", unit_rows(9), views=views))
+    expected = load_file(write_by_hand(tmp_path / "old.safetensors", arrays_of(views)))
+    assert written.keys() == expected.keys()
+    for name, array in expected.items():
+        assert written[name].dtype == array.dtype, name
+        assert np.array_equal(written[name], array), name
+
+
 @pytest.mark.parametrize("kinds", [[ViewKind.PART], [ViewKind.MIRRORED, ViewKind.MIDDLE]])
-def test_an_old_file_may_hold_parts_or_scenes_alone(tmp_path: Path, kinds: list[ViewKind]):
-    store, path = Store(tmp_path), tmp_path / "old.safetensors"
-    write_old_layout(path, some_views())
-    held = {name for kind in kinds for name in OLD_LAYOUT[kind]} | {"descriptors"}
-    save_file({name: each for name, each in load_file(path).items() if name in held}, path)
-    assert set(store.read(path).views.kinds.tolist()) == set(kinds)
-
-
-@pytest.mark.parametrize("frame", [9, -1])
-@pytest.mark.parametrize("kind", ViewKind)
-def test_views_of_frames_that_are_not_there_are_refused(tmp_path: Path, kind: ViewKind, frame: int):
-    store = Store(tmp_path)
-    views = number_runs(kind, [([frame], unit_rows(1))])
-    with pytest.raises(BadDescriptors, match="do not fit its 9 frames"):
-        store.read(store.write("v", "lite0-1", unit_rows(9), views=views))
+def test_a_file_may_hold_parts_or_scenes_alone(tmp_path: Path, kinds: list[ViewKind]):
+    held = {name for kind in kinds for name in LAYOUT[kind]}
+    arrays = {name: each for name, each in arrays_of(some_views()).items() if name in held}
+    path = write_by_hand(tmp_path / "some.safetensors", arrays)
+    assert set(read_descriptors(path).views.kinds.tolist()) == set(kinds)
 
 
 @pytest.mark.parametrize(
-    "spoilt",
-    [
-        {"view_kinds": np.array([7], np.uint8)},
-        {"view_runs": np.zeros(2, np.int32)},
-        {"view_frames": np.zeros(0, np.int32)},
-        {"views": np.ones((46, 256), np.float16)},
-    ],
-    ids=lambda spoilt: next(iter(spoilt)),
+    "middle", [[], [([3, 4], unit_rows(2))], [([3, 4], unit_rows(2)), ([5], unit_rows(1))]]
 )
-def test_a_table_that_does_not_fit_together_is_refused(tmp_path: Path, spoilt: dict):
-    views = number_runs(ViewKind.PART, [([3], unit_rows(1))])
-    path = Store(tmp_path).write("v", "lite0-1", unit_rows(9), views=views)
-    save_file(load_file(path) | spoilt, path)
-    with pytest.raises(BadDescriptors, match="do not fit its 9 frames"):
-        read_descriptors(path)
+def test_scenes_are_mirrored_and_seen_by_their_middle_or_not_written(tmp_path: Path, middle: list):
+    mirrored = number_runs(ViewKind.MIRRORED, [([3, 4, 5], unit_rows(3))])
+    views = join_views([mirrored, number_runs(ViewKind.MIDDLE, middle)])
+    with pytest.raises(BadDescriptors, match="describe each scene both ways"):
+        Store(tmp_path).write("v", "lite0-1", unit_rows(9), views=views)
 
 
 @pytest.mark.parametrize(
     "spoilt",
     [
         {"part_frames": np.array([2, 3, 9, 3, 4], np.int32)},
+        {"part_frames": np.array([2, 3, -1, 3, 4], np.int32)},
+        {"part_frames": np.zeros(0, np.int32)},
+        {"part_tracks": np.zeros(2, np.int32)},
+        {"parts": np.ones((46, 256), np.float16)},
+        {"mirrored": np.ones((46, 256), np.float16)},
         {"middle": np.ones((2, 256), np.float16)},
+        {"aspect_frames": np.array([3, 4, 9], np.int32)},
+        {"aspect_frames": np.array([-1, 4, 5], np.int32)},
         {"aspect_stretches": np.zeros(4, np.int32)},
     ],
     ids=lambda spoilt: next(iter(spoilt)),
 )
-def test_an_old_file_that_does_not_fit_together_is_refused(tmp_path: Path, spoilt: dict):
-    path = write_old_layout(tmp_path / "old.safetensors", some_views(), **spoilt)
+def test_views_that_do_not_fit_the_frames_are_refused(tmp_path: Path, spoilt: dict):
+    arrays = arrays_of(some_views()) | spoilt
+    path = write_by_hand(tmp_path / "spoilt.safetensors", arrays)
     with pytest.raises(BadDescriptors, match="do not fit its 9 frames"):
         read_descriptors(path)
 
