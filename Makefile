@@ -36,7 +36,7 @@ $(VENV)/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 is needed, found " + sys.version.split()[0] + "; set PYTHON=...") if sys.version_info[:2] < (3, 11) else None'
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.runtime: setup.py constraints.txt | $(VENV)/bin/pip
+$(VENV)/.runtime: pyproject.toml setup.py constraints.txt | $(VENV)/bin/pip
 	@echo "installing into $(VENV) (a minute or two, once)"
 	@$(PIP) --editable '.[cpu,embedded]'
 	@touch $@
@@ -46,7 +46,7 @@ $(VENV)/.developer: $(VENV)/.runtime
 	@$(PIP) --editable '.[cpu,embedded,train,dev]'
 	@touch $@
 
-$(VENV)-milvus/.ready: setup.py constraints.txt
+$(VENV)-milvus/.ready: pyproject.toml setup.py constraints.txt
 	@echo "installing into $(VENV)-milvus (a minute or two, once)"
 	@$(PYTHON) -m venv $(VENV)-milvus
 	@$(VENV)-milvus/bin/pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt \
