@@ -19,7 +19,7 @@ from typing import Any
 from retrieval.pairing import localize_views
 from retrieval.plugins import load_localizer
 from retrieval.settings import load_settings
-from vcl_plugin.cli.search import read_input
+from vcl_plugin.cli.localize import read_input
 from vcl_plugin.evaluation.folder import Folder
 
 METHODS = ("transvcl", "tn")

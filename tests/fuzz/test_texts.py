@@ -15,7 +15,7 @@ from retrieval.errors import BadSetting, Refused
 from retrieval.settings import Settings, load_settings, mask_password, variable
 from retrieval.work.arguments import ID_BYTES, read_arguments
 from tests.fuzz.examples import fuzzed, scalars, texts, values
-from vcl_plugin.reports import reports
+from vcl_plugin.reports import cells, reports
 
 
 class Cells(HTMLParser):
@@ -52,17 +52,17 @@ def test_a_report_holds_its_texts_and_no_other_tag(rows: list[tuple[str, Any]]) 
     page = read_page([list(row) for row in rows])
     plain = read_page([["x", "y"] for _ in rows])
     assert page.tags == plain.tags
-    expected = [reports.shown(value).split() for row in rows for value in row]
+    expected = [cells.shown(value).split() for row in rows for value in row]
     assert [cell.split() for cell in page.cells] == expected
 
 
 @fuzzed
 @given(texts)
 def test_what_is_shown_acts_on_no_terminal(text: str) -> None:
-    seen = reports.visible(text)
+    seen = cells.visible(text)
     assert not any(ord(each) < 32 or 127 <= ord(each) < 160 for each in seen)
     assert not set(seen) & set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f")
-    assert reports.visible(seen) == seen
+    assert cells.visible(seen) == seen
     seen.encode()
 
 

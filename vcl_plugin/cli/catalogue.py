@@ -21,8 +21,14 @@ from retrieval.work import catalogue, searches
 from vcl_plugin.claims import assets, rights
 from vcl_plugin.claims.claims import list_standing
 from vcl_plugin.claims.settlement import find_matching_uploads, settle_again
-from vcl_plugin.cli.output import print_json, print_outcome, print_rows, progress, say_expired
-from vcl_plugin.cli.services import AsJson
+from vcl_plugin.cli.output import (
+    AsJson,
+    print_json,
+    print_outcome,
+    print_rows,
+    progress,
+    say_expired,
+)
 from vcl_plugin.cli.session import WorkerHint, current_user, open_engine
 
 asset = typer.Typer(help="Works that somebody owns.", no_args_is_help=True)

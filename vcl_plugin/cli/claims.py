@@ -20,8 +20,7 @@ from vcl_plugin.claims.claims import (
 )
 from vcl_plugin.claims.rights import find_owner
 from vcl_plugin.claims.settlement import release_and_exclude
-from vcl_plugin.cli.output import print_json, print_outcome, print_rows, print_table, stdout
-from vcl_plugin.cli.services import AsJson
+from vcl_plugin.cli.output import AsJson, print_json, print_outcome, print_rows, print_table, stdout
 from vcl_plugin.cli.session import current_user, open_engine
 from vcl_plugin.reports.evidence import write_evidence
 from vcl_plugin.training.reviews import export_labels as write_labels

@@ -12,8 +12,7 @@ from rich.markup import escape
 
 from retrieval.settings import load_settings
 from retrieval.site.doctor import examine
-from vcl_plugin.cli.output import print_json, stderr, stdout
-from vcl_plugin.cli.services import AsJson
+from vcl_plugin.cli.output import AsJson, print_json, stderr, stdout
 
 
 def doctor(as_json: AsJson = False) -> None:

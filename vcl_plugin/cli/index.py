@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from retrieval.work.catalogue import REFERENCES, UPLOADS
-from vcl_plugin.cli.output import print_json, stderr, stdout
-from vcl_plugin.cli.services import AsJson
+from vcl_plugin.cli.output import AsJson, print_json, stderr, stdout
 from vcl_plugin.cli.session import open_engine
 
 app = typer.Typer(help="The index of all references.", no_args_is_help=True)

@@ -20,8 +20,7 @@ from retrieval.errors import BadVideo, NotFound, Refused
 from retrieval.tasks import send
 from retrieval.work import catalogue
 from vcl_plugin.claims import assets
-from vcl_plugin.cli.output import print_json, print_rows, stderr, stdout
-from vcl_plugin.cli.services import AsJson
+from vcl_plugin.cli.output import AsJson, print_json, print_rows, stderr, stdout
 from vcl_plugin.cli.session import WorkerHint, open_engine
 
 SUFFIXES = frozenset(

@@ -13,8 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 from retrieval.errors import Refused
 from retrieval.settings import load_settings
 from retrieval.site.metrics import MEASURES, SiteCollector
-from vcl_plugin.cli.output import print_json, stderr
-from vcl_plugin.cli.services import AsJson
+from vcl_plugin.cli.output import AsJson, print_json, stderr
 from vcl_plugin.reports.metrics import MEASURES as PLUGIN_MEASURES
 
 

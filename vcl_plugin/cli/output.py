@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import typer
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -17,7 +18,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from retrieval.errors import RetrievalError
-from vcl_plugin.reports.reports import is_numeric, plain, shown, visible
+from vcl_plugin.reports.cells import is_numeric, plain, shown, visible
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 class _Console(Console):

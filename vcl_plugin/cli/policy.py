@@ -14,8 +14,7 @@ from retrieval.errors import Refused
 from vcl_plugin.claims import assets, rights
 from vcl_plugin.claims.policies import FIELDS, Policy, Rule
 from vcl_plugin.claims.settlement import find_matching_uploads, rehearse_policy, settle_again
-from vcl_plugin.cli.output import print_outcome, print_rows, say_expired
-from vcl_plugin.cli.services import AsJson
+from vcl_plugin.cli.output import AsJson, print_outcome, print_rows, say_expired
 from vcl_plugin.cli.session import open_engine
 
 app = typer.Typer(help="What an owner wants done with a match.", no_args_is_help=True)

@@ -1,4 +1,4 @@
-"""`vcl report` and `vcl demo`: what was found, for people to read.
+"""`vcl report`: what was found, for people to read.
 
 In: a report's name. Out: a table, CSV, JSON or an HTML page.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,9 +14,8 @@ import typer
 from retrieval.database import transaction
 from retrieval.errors import Refused
 from vcl_plugin.claims import assets, rights
-from vcl_plugin.cli.output import print_rows, print_table, stderr, stdout
+from vcl_plugin.cli.output import print_rows, print_table, stderr
 from vcl_plugin.cli.session import open_engine
-from vcl_plugin.demo.demo import run_demo
 from vcl_plugin.reports.reports import REPORTS, read_report, write_csv, write_html, write_json
 
 
@@ -79,17 +77,3 @@ def report(
             print(write_json(found))
         case Format.html:
             print(write_html(found))
-
-
-def demo(
-    folder: Annotated[
-        Path, typer.Option("--folder", help="Where the videos and the page are written.")
-    ] = Path("demo-output"),
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the services running afterwards.")
-    ] = False,
-) -> None:
-    """The whole way once: render videos, plant copies, search, report."""
-    is_right = run_demo(folder, stdout, stderr, keep)
-    if not is_right:
-        raise typer.Exit(1)

@@ -29,10 +29,8 @@ from retrieval.services import (
     wait_for_database,
 )
 from retrieval.settings import Settings, describe_settings, load_settings
-from vcl_plugin.cli.output import make_table, print_json, print_rows, stderr, stdout
-from vcl_plugin.reports.reports import plain, shown
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+from vcl_plugin.cli.output import AsJson, make_table, print_json, print_rows, stderr, stdout
+from vcl_plugin.reports.cells import plain, shown
 
 
 def up(as_json: AsJson = False) -> None:

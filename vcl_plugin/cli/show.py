@@ -18,8 +18,8 @@ from retrieval.pairing import match_rows
 from retrieval.plugins import load_localizer
 from retrieval.settings import load_settings
 from vcl_plugin.align.aligner import cosine_map
+from vcl_plugin.cli.localize import ARRAYS, read_input
 from vcl_plugin.cli.output import print_json, stdout
-from vcl_plugin.cli.search import ARRAYS, read_input
 from vcl_plugin.reports.visualize import Frame, Picture, look_inside, save_pair
 
 THUMBNAILS = 9

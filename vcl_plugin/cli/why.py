@@ -11,8 +11,7 @@ import typer
 
 from retrieval.database import transaction
 from retrieval.work.catalogue import find_video
-from vcl_plugin.cli.output import print_json, stdout
-from vcl_plugin.cli.services import AsJson
+from vcl_plugin.cli.output import AsJson, print_json, stdout
 from vcl_plugin.cli.session import open_engine
 from vcl_plugin.reports.inquiry import explain_pair
 

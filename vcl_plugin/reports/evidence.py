@@ -30,7 +30,8 @@ from retrieval.settings import Settings
 from retrieval.store import read_descriptors, write_atomically
 from retrieval.work import catalogue
 from vcl_plugin.claims.claims import list_claims, read_claim
-from vcl_plugin.reports.reports import shown, templates
+from vcl_plugin.reports.cells import shown
+from vcl_plugin.reports.reports import templates
 
 THUMBNAIL = (192, 108)
 MOMENTS = 4  # frame pairs shown of each segment

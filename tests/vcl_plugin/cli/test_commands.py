@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ from tests.vcl_plugin.cli.conftest import Said
 from tests.vcl_plugin.localize.test_ends import planted
 from tests.vcl_plugin.world import add_reference, add_upload, record, segment
 from vcl_plugin.claims.settlement import settle_claims
-from vcl_plugin.cli import app
+from vcl_plugin.cli import app, commands
 
 
 def walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -29,7 +32,8 @@ def walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
         yield from walk(each, (*path, name))
 
 
-COMMANDS = dict(walk(typer.main.get_command(app)))
+TOP = {name: commands.load_command(name) for name in commands.COMMANDS}
+COMMANDS = {path: leaf for name, each in TOP.items() for path, leaf in walk(each, (name,))}
 
 
 def test_the_commands_of_the_contract_exist():
@@ -53,6 +57,32 @@ def test_help_can_be_printed(vcl: Callable[..., Said], path: tuple[str, ...]):
     said = vcl(*path, "--help")
     assert (said.code, said.err) == (0, "")
     assert "Usage" in said.out
+
+
+def test_the_help_page_lists_every_command_with_the_help_it_has_itself():
+    listed = typer.main.get_command(app).commands
+    assert {name: each.help for name, each in listed.items()} == {
+        name: each.help for name, each in TOP.items()
+    }
+
+
+@pytest.mark.parametrize("arguments", [("--help",), (), ("nonsense",)], ids=str)
+def test_the_help_page_imports_nothing_that_it_does_not_need(arguments: tuple[str, ...]):
+    program = (
+        "import sys\n"
+        "from vcl_plugin.cli import main\n"
+        f"sys.argv = ['vcl', *{arguments!r}]\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print([each for each in sys.modules if '.' not in each])"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    imported = set(ast.literal_eval(said.stdout.splitlines()[-1]))
+    assert "typer" in imported
+    heavy = {"sqlalchemy", "alembic", "numpy", "torch", "celery", "redis", "jinja2", "av", "faiss"}
+    assert imported & heavy == set()
 
 
 LISTS = [
