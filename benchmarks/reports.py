@@ -27,7 +27,7 @@ from retrieval.settings import Settings
 from retrieval.site.metrics import MEASURES, SiteCollector
 from vcl_plugin.claims.claims import list_claims
 from vcl_plugin.claims.policies import Policy, Rule
-from vcl_plugin.claims.settlement import rehearse_policy
+from vcl_plugin.claims.rehearsal import rehearse_policy
 from vcl_plugin.reports.metrics import MEASURES as PLUGIN_MEASURES
 from vcl_plugin.reports.reports import REPORTS, compose_query, read_report
 

@@ -11,15 +11,15 @@ person has decided is never touched.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any
 
 from sqlalchemy import Connection, text
 
-from retrieval.records import Segment, Span
+from retrieval.records import Span
 from vcl_plugin.claims.claims import ENGINE, STANDING, decide_claim, move_claim, open_claim
-from vcl_plugin.claims.guard import cut_segment, hold_segments
+from vcl_plugin.claims.guard import hold_segments
+from vcl_plugin.claims.matches import gather_evidence, read_exclusions, read_matches
 from vcl_plugin.claims.policies import (
     Evidence,
     Policy,
@@ -27,8 +27,6 @@ from vcl_plugin.claims.policies import (
     list_applying,
     lowest_score,
     most_restrictive,
-    name_territories,
-    union_seconds,
 )
 from vcl_plugin.claims.rights import exclude_span, read_asset_policies
 from vcl_plugin.claims.turns import take_references
@@ -51,11 +49,11 @@ def settle_claims(connection: Connection, query_id: str) -> list[int]:
     )
     hold_segments(connection, query_id)
     standing = []
-    matches = _read_matches(connection, query_id)
-    exclusions = _read_exclusions(connection, chain.from_iterable(matches.values()))
+    matches = read_matches(connection, query_id)
+    exclusions = read_exclusions(connection, chain.from_iterable(matches.values()))
     for (_, asset_id), rows in matches.items():
         policies = read_asset_policies(connection, asset_id)
-        evidence = _evidence(rows, exclusions)
+        evidence = gather_evidence(rows, exclusions)
         # What no rule would have looked at must not count towards what a rule decided.
         floor = lowest_score(policies.values(), evidence)
         counted = {row.id: row.held is None and row.score >= floor for row in rows}
@@ -176,136 +174,6 @@ def lock_uploads(connection: Connection, query_ids: Sequence[str]) -> None:
         text("SELECT 1 FROM videos WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE"),
         {"ids": list(query_ids)},
     )
-
-
-def rehearse_policy(
-    connection: Connection, policy: Policy, owner: str | None = None, asset_id: int | None = None
-) -> list[dict[str, Any]]:
-    """What would be claimed if every asset, or these, followed the policy; reads, never writes.
-
-    Beside it, what stands today.
-    """
-    known = connection.execute(
-        text("""
-        SELECT assets.id, owners.name AS owner, assets.title,
-               array_agg(asset_owners.territory ORDER BY asset_owners.territory) AS territories
-        FROM assets JOIN owners ON owners.id = assets.owner_id
-        JOIN asset_owners ON asset_owners.asset_id = assets.id
-        WHERE (CAST(:owner AS text) IS NULL OR owners.name = :owner)
-          AND (CAST(:asset AS bigint) IS NULL OR assets.id = :asset)
-        GROUP BY assets.id, owners.name"""),
-        {"owner": owner, "asset": asset_id},
-    )
-    wanted = {row.id: row for row in known}
-    claims = connection.execute(
-        text("SELECT query_id, asset_id, status FROM claims WHERE asset_id = ANY(:assets)"),
-        {"assets": list(wanted)},
-    )
-    today = {(row.query_id, row.asset_id): row.status for row in claims}
-    found = []
-    matches = _read_matches(connection, asset_ids=wanted.keys())
-    exclusions = _read_exclusions(connection, chain.from_iterable(matches.values()))
-    for key, rows in matches.items():
-        asset, evidence = wanted[key[1]], _evidence(rows, exclusions)
-        decided = decide(policy, evidence, name_territories(policy, asset.territories))
-        if decided:
-            floor = lowest_score([policy], evidence)
-            spans = [
-                Span(row.query_start, row.query_end)
-                for row in rows
-                if row.held is None and row.score >= floor
-            ]
-            found.append(
-                {
-                    "owner": asset.owner,
-                    "asset": asset.title,
-                    "query_id": key[0],
-                    "query": evidence.query,
-                    "action": most_restrictive(decided.values()),
-                    "territories": sorted(decided),
-                    "seconds": union_seconds(spans),
-                    "claim_today": today.get(key),
-                }
-            )
-    return sorted(found, key=lambda row: (row["owner"], row["asset"], -row["seconds"]))
-
-
-def _read_matches(
-    connection: Connection, query_id: str | None = None, asset_ids: Collection[int] | None = None
-) -> dict[tuple[str, int], list[Any]]:
-    """By upload and asset the segments that speak for it, held ones too; of an upload, or of
-    assets in all uploads.
-
-    A reference that was moved takes its segments along to the other asset, but for those of a claim
-    that a person decided. One that was removed leaves them to the claim if that stands, and
-    raises none again.
-    """
-    rows = connection.execute(
-        text("""
-        SELECT segments.id, segments.query_id, assets.id AS asset_id, segments.reference_id,
-               segments.held, segments.score, segments.is_reversed,
-               lower(query_span)::float AS query_start, upper(query_span)::float AS query_end,
-               lower(reference_span)::float AS reference_start,
-               upper(reference_span)::float AS reference_end,
-               query.title AS query, coalesce(query.duration, 0) AS query_seconds,
-               coalesce(reference.duration, 0) AS reference_seconds
-        FROM segments
-        LEFT JOIN reference_videos ON reference_videos.video_id = segments.reference_id
-        LEFT JOIN claims ON claims.id = segments.claim_id
-        JOIN assets ON assets.removed_at IS NULL AND assets.id =
-            CASE WHEN claims.id IS NULL OR claims.asset_id = reference_videos.asset_id
-                      THEN reference_videos.asset_id
-                 WHEN reference_videos.asset_id IS NULL
-                      THEN CASE WHEN claims.status = ANY(:standing) THEN claims.asset_id END
-                 WHEN EXISTS (SELECT 1 FROM claim_events
-                              WHERE claim_id = claims.id AND actor <> :engine)
-                      THEN claims.asset_id
-                 ELSE reference_videos.asset_id END
-        JOIN videos AS query ON query.id = segments.query_id
-        JOIN videos AS reference ON reference.id = segments.reference_id
-        WHERE (CAST(:query AS text) IS NULL OR segments.query_id = :query)
-          AND (CAST(:assets AS bigint[]) IS NULL OR reference_videos.asset_id = ANY(:assets))
-        ORDER BY segments.query_id, assets.id, segments.id"""),
-        {
-            "query": query_id,
-            "assets": None if asset_ids is None else list(asset_ids),
-            "engine": ENGINE,
-            "standing": list(STANDING),
-        },
-    ).all()
-    groups: dict[tuple[str, int], list[Any]] = {}
-    for row in rows:
-        if asset_ids is None or row.asset_id in asset_ids:
-            groups.setdefault((row.query_id, row.asset_id), []).append(row)
-    return groups
-
-
-def _read_exclusions(connection: Connection, rows: Iterable[Any]) -> dict[str, list[Span]]:
-    """Excluded stretches of the references that these segments show."""
-    found = connection.execute(
-        text("""
-        SELECT video_id, lower(span)::float AS low, upper(span)::float AS high
-        FROM reference_exclusions WHERE video_id = ANY(:references)"""),
-        {"references": list({row.reference_id for row in rows})},
-    )
-    exclusions: dict[str, list[Span]] = {}
-    for row in found:
-        exclusions.setdefault(row.video_id, []).append(Span(row.low, row.high))
-    return exclusions
-
-
-def _evidence(rows: Sequence[Any], exclusions: Mapping[str, Sequence[Span]]) -> Evidence:
-    """What a policy judges: segments that are not held, without what is excluded of them."""
-    segments: dict[str, list[Segment]] = {}
-    for row in rows:
-        if row.held is None:
-            query = Span(row.query_start, row.query_end)
-            reference = Span(row.reference_start, row.reference_end)
-            whole = Segment(query, reference, row.score, row.is_reversed)
-            left = cut_segment(whole, exclusions.get(row.reference_id, ()))
-            segments.setdefault(row.reference_id, []).extend(left)
-    lengths = {row.reference_id: row.reference_seconds for row in rows}
-    return Evidence(segments, rows[0].query_seconds, lengths, rows[0].query)
 
 
 def _settle(

@@ -13,7 +13,8 @@ from retrieval.database import transaction
 from retrieval.errors import Refused
 from vcl_plugin.claims import assets, rights
 from vcl_plugin.claims.policies import FIELDS, Policy, Rule
-from vcl_plugin.claims.settlement import find_matching_uploads, rehearse_policy, settle_again
+from vcl_plugin.claims.rehearsal import rehearse_policy
+from vcl_plugin.claims.settlement import find_matching_uploads, settle_again
 from vcl_plugin.cli.output import AsJson, print_outcome, print_rows, say_expired
 from vcl_plugin.cli.session import open_engine
 
