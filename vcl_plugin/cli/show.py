@@ -20,7 +20,8 @@ from retrieval.settings import load_settings
 from vcl_plugin.align.aligner import cosine_map
 from vcl_plugin.cli.localize import ARRAYS, read_input
 from vcl_plugin.cli.output import print_json, stdout
-from vcl_plugin.reports.visualize import Frame, Picture, look_inside, save_pair
+from vcl_plugin.reports.attention import look_inside
+from vcl_plugin.reports.visualize import Frame, Picture, save_pair
 
 THUMBNAILS = 9
 THUMBNAIL_SIZE = (160, 120)

@@ -11,7 +11,8 @@ from PIL import Image
 from retrieval.errors import Refused
 from retrieval.records import Segment, Span
 from vcl_plugin.model import SMALL, TransVCL
-from vcl_plugin.reports.visualize import Picture, _strongest, draw_pair, look_inside, save_pair
+from vcl_plugin.reports.attention import look_inside
+from vcl_plugin.reports.visualize import Picture, _strongest, draw_pair, save_pair
 
 TINY = replace(SMALL, map_size=64, width=0.125, max_frames=60)
 
@@ -67,7 +68,7 @@ def test_attention_weights_are_shares_of_one_look(kind: str) -> None:
 def test_linear_attention_weights_reproduce_the_layer_s_message(network: TransVCL) -> None:
     """Weights times values must be what the layer computes without ever forming the weights."""
     from vcl_plugin.model.attention import attend_linear
-    from vcl_plugin.reports.visualize import _weights
+    from vcl_plugin.reports.attention import _weights
 
     layer = network.feat_encoding.layers[0]
     x, source = torch.randn(1, 7, 256), torch.randn(1, 9, 256)
