@@ -37,7 +37,8 @@ import faiss
 import numpy as np
 
 from retrieval.index import snapshots
-from retrieval.index.index import Hits, VideoIndex
+from retrieval.index.index import Hits
+from retrieval.index.local import VideoIndex
 from retrieval.plugins import Pooled
 
 DIMENSION = 256

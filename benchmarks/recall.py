@@ -33,7 +33,7 @@ from retrieval.describe import pictures, tracker
 from retrieval.describe.descriptors import Descriptor, flag_low_information, load_descriptor
 from retrieval.describe.views import NO_VIEWS
 from retrieval.index.candidates import propose_pairs
-from retrieval.index.index import VideoIndex
+from retrieval.index.local import VideoIndex
 from retrieval.index.pooling import pool_query, weigh_frames
 from retrieval.plugins import Array, Pooled, Pooler, load_pooler
 from retrieval.store import Store, StoredDescriptors

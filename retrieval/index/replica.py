@@ -18,7 +18,8 @@ from sqlalchemy import Engine, text
 from retrieval.database import transaction
 from retrieval.errors import NotFound, RetrievalError
 from retrieval.index import snapshots
-from retrieval.index.index import Index, Position, VideoIndex
+from retrieval.index.index import Index, Position
+from retrieval.index.local import VideoIndex
 from retrieval.index.pooling import pool_query
 from retrieval.plugins import Pooler
 from retrieval.settings import Settings

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from retrieval.index.index import VideoIndex
+from retrieval.index.local import VideoIndex
 from retrieval.index.pooling import MeanPooler
 from retrieval.plugins import Pooler, load_pooler
 from tests.retrieval.test_store import unit_rows

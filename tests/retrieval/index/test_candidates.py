@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from retrieval.describe.views import ViewKind, number_runs
 from retrieval.index.candidates import DEPTH, propose_pairs
-from retrieval.index.index import VideoIndex
+from retrieval.index.local import VideoIndex
 from retrieval.index.pooling import MeanPooler, pool_query
 from retrieval.plugins import Pooled
 from retrieval.store import StoredDescriptors
-from tests.retrieval.index.test_index import DIMENSION, pooled
+from tests.retrieval.index.test_local import DIMENSION, pooled
 from tests.retrieval.test_store import unit_rows
 
 

@@ -19,7 +19,8 @@ pytest.importorskip(
 
 from retrieval.errors import BadSetting, FingerprintMismatch, NotFound, ServiceUnavailable
 from retrieval.index.candidates import propose_pairs
-from retrieval.index.index import Hits, Position, VideoIndex
+from retrieval.index.index import Hits, Position
+from retrieval.index.local import VideoIndex
 from retrieval.index.milvus import MilvusIndex, connection_of
 from retrieval.plugins import Pooled
 from tests.retrieval.index.index_site import alive_at, check_answers, open_replica, plant, withdraw

@@ -14,8 +14,8 @@ from sqlalchemy import Engine, event, text
 from retrieval.database import transaction
 from retrieval.describe.views import ViewKind, number_runs
 from retrieval.index import replica as replicas
-from retrieval.index.index import VideoIndex
 from retrieval.index.keeper import PAUSE, SnapshotKeeper
+from retrieval.index.local import VideoIndex
 from retrieval.index.replica import Replica
 from retrieval.index.snapshots import current_facts, current_snapshot
 from retrieval.work.catalogue import REFERENCES, UPLOADS, count_changes
@@ -281,7 +281,7 @@ def test_a_process_that_runs_short_does_not_blame_the_snapshot(
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patch:
-        patch.setattr("retrieval.index.index.np.load", open_nothing)
+        patch.setattr("retrieval.index.local.np.load", open_nothing)
         again(site).refresh()
     assert current_snapshot(site.folder, site.key) == saved
 

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retrieval.errors import FingerprintMismatch
-from retrieval.index.index import Position, VideoIndex
+from retrieval.index.index import Position
+from retrieval.index.local import VideoIndex
 from retrieval.index.snapshots import current_snapshot
 from retrieval.plugins import Pooled
 
@@ -187,7 +188,7 @@ def test_parts_that_do_not_belong_together_are_not_loaded(tmp_path: Path):
 def test_two_processes_that_save_at_once_leave_a_whole_snapshot(tmp_path: Path):
     code = (
         "import sys, pathlib\n"
-        "from tests.retrieval.index.test_index import filled\n"
+        "from tests.retrieval.index.test_local import filled\n"
         "for _ in range(20): filled('a', 'b').save(pathlib.Path(sys.argv[1]))\n"
     )
     root = Path(__file__).parents[3]
