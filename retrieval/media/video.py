@@ -13,34 +13,25 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import selectors
-import signal
 import stat
 import struct
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.errors import BadVideo
+from retrieval.media.child import DecoderChild
 
 SAMPLE_FPS = 1.0
-DECODER = Path(__file__).with_name("decoder.py")
 DECODER_MEMORY = 1 << 30
 PROCESSOR_LEEWAY = 10
-PIPE_BYTES = 1 << 20
 BATCH_BYTES = 1 << 28  # pictures kept at their own size fill a batch sooner than by their number
-MAX_MESSAGE = 1 << 28  # the largest picture a decoder sends is 192 MB
-# The child parses hostile bytes, so it sees nothing of the environment that it does not need.
-DECODER_ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "SYSTEMROOT")
 
 _FRAME_HEAD = struct.Struct("<dIIH")
 
@@ -132,9 +123,6 @@ class FrameReader:
     ) -> None:
         self.path = Path(path)
         self._batch_frames = batch_frames
-        self._patience = timeout
-        self._timeout = timeout
-        self._buffer = bytearray()
         hardware = "cuda" if device != "cpu" and Path("/dev/nvidia0").exists() else None
         request = {
             "fps": fps,
@@ -147,8 +135,7 @@ class FrameReader:
             "cpu_seconds": _processor_limit(timeout, max_frames, threads),
         }
         with _opened(self.path) as file:
-            self._child = _start_decoder(request, file)
-        self._closed = False
+            self._child = DecoderChild(self.path, file, request, timeout)
         try:
             self.info = self._read_info()
         except BaseException:
@@ -171,7 +158,7 @@ class FrameReader:
         frames: list[NDArray[np.uint8]] = []
         last: NDArray[np.uint8] | None = None
         try:
-            while (message := self._read_message()) is not None:
+            while (message := self._child.read_message()) is not None:
                 if message[0] == b"D":
                     self.seconds = json.loads(message[1])["seconds"]
                     continue
@@ -199,22 +186,16 @@ class FrameReader:
 
     def close(self) -> None:
         """Ends the child whatever it does; harmless when it is gone."""
-        if self._closed:
-            return
-        self._closed = True
-        self._child.kill()
-        self._child.wait()
-        if self._child.stdout is not None:
-            self._child.stdout.close()
+        self._child.close()
 
     def _read_info(self) -> VideoInfo:
-        message = self._read_message()
+        message = self._child.read_message()
         if message is None:
-            raise self._bad("decoder_died", "the decoder ended without an answer")
+            raise self._child.make_error("decoder_died", "the decoder ended without an answer")
         try:
             return VideoInfo(**json.loads(message[1]))
         except (ValueError, TypeError):
-            raise self._babble() from None
+            raise self._child.end_babble() from None
 
     def _unpack_frame(
         self, kind: bytes, body: bytes, last: NDArray[np.uint8] | None
@@ -227,84 +208,8 @@ class FrameReader:
             frame = np.frombuffer(body, np.uint8, offset=_FRAME_HEAD.size)
             frame = frame.reshape(height, width, 3)
         except (ValueError, struct.error):
-            raise self._babble() from None
+            raise self._child.end_babble() from None
         return second, np.rot90(frame, rotation // 90) if rotation % 90 == 0 else frame
-
-    def _read_message(self) -> tuple[bytes, bytes] | None:
-        """The next message, or None at the end; an error message is raised."""
-        head = self._read_exactly(5)
-        if head is None:
-            status = self._await_end()
-            if status != 0:
-                raise self._death(status)
-            return None
-        kind, (length,) = head[:1], struct.unpack("<I", head[1:])
-        # A file may have taken the child over: what it says is checked like the file itself.
-        if length > MAX_MESSAGE:
-            raise self._babble()
-        body = self._read_exactly(length)
-        if body is None:
-            raise self._death(self._await_end())
-        if kind == b"E":
-            try:
-                answer = json.loads(body)
-                raise self._bad(answer["code"], str(answer["reason"]))
-            except (ValueError, TypeError, KeyError):
-                raise self._babble() from None
-        return kind, body
-
-    def _await_end(self) -> int:
-        """The status of a child that closed its pipe; one that lives on is ended."""
-        try:
-            return self._child.wait(timeout=max(0.1, self._patience))
-        except subprocess.TimeoutExpired:
-            self.close()
-            return self._child.returncode
-
-    def _death(self, status: int) -> BadVideo:
-        if status == -signal.SIGXCPU:
-            return self._bad("too_slow", "decoding took more processor time than it may")
-        cause = f"signal {-status}" if status < 0 else f"status {status}"
-        return self._bad("decoder_died", f"the decoder ended with {cause}")
-
-    def _babble(self) -> BadVideo:
-        self.close()
-        return self._bad("decoder_died", "the decoder sent what no decoder sends")
-
-    def _read_exactly(self, count: int) -> bytes | None:
-        """`count` bytes, or None when the child closed the pipe before the first of them."""
-        assert self._child.stdout is not None
-        source = self._child.stdout.fileno()
-        with selectors.DefaultSelector() as selector:
-            selector.register(source, selectors.EVENT_READ)
-            while len(self._buffer) < count:
-                asked = time.monotonic()
-                ready = selector.select(max(0.0, self._patience))
-                self._patience -= time.monotonic() - asked
-                if not ready:
-                    self.close()
-                    raise self._bad("too_slow", f"decoding took over {self._timeout:g} seconds")
-                part = os.read(source, PIPE_BYTES)
-                if not part:
-                    return None
-                self._buffer += part
-        taken = bytes(self._buffer[:count])
-        del self._buffer[:count]
-        return taken
-
-    def _bad(self, code: str, reason: str) -> BadVideo:
-        return BadVideo(f"{self.path} is not usable: {reason}; {_REMEDIES[code]}", code=code)
-
-
-_REMEDIES = {
-    "not_video": "give a video file (mp4, mov, mkv, webm, avi, mpg, ts, ogv, flv, wmv)",
-    "no_video_stream": "give a file with pictures",
-    "truncated": "copy or upload it again",
-    "no_frames": "check that it plays, or encode it again",
-    "too_slow": "raise VCL_DECODE_TIMEOUT or encode it smaller",
-    "too_large": "encode it smaller",
-    "decoder_died": "encode it again; the file may be damaged on purpose",
-}
 
 
 def _processor_limit(timeout: float, max_frames: int, threads: int) -> int:
@@ -344,30 +249,3 @@ def _require_video_file(path: Path, facts: os.stat_result) -> None:
         raise BadVideo(f"{path} is not a regular file; save it as one", code="unreadable")
     if facts.st_size == 0:
         raise BadVideo(f"{path} is empty; copy or upload it again", code="empty")
-
-
-def _start_decoder(request: dict[str, Any], file: BufferedReader) -> subprocess.Popen[bytes]:
-    # A fresh process, not a fork: this one may hold torch or faiss, whose locks do not survive it.
-    # -P keeps the folder of decoder.py out of the child's module path.
-    child = subprocess.Popen(
-        [sys.executable, "-P", str(DECODER), json.dumps(request)],
-        stdin=file,  # open already: the child needs no path, and no swap of a link reaches it
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={name: os.environ[name] for name in DECODER_ENVIRONMENT if name in os.environ},
-        start_new_session=True,
-        bufsize=0,
-    )
-    _widen_pipe(child)
-    return child
-
-
-def _widen_pipe(child: subprocess.Popen[bytes]) -> None:
-    """Room for several frames, so that decoding runs on while we describe; Linux only."""
-    try:
-        import fcntl
-
-        assert child.stdout is not None
-        fcntl.fcntl(child.stdout.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-    except (ImportError, AttributeError, OSError):
-        return

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from retrieval.errors import BadVideo
-from retrieval.media import video
+from retrieval.media import child
 from retrieval.media.video import read_frames
 from tests.hostile.corpus import READY, HostileFile, build_corpus
 from tests.hostile.run import Listener, judge, judge_all, listening
@@ -104,7 +104,7 @@ def play(answer: bytes, folder: Path, monkeypatch: pytest.MonkeyPatch, then: str
     puppet, film = folder / "puppet.py", folder / "film.mp4"
     puppet.write_text(f"import os, time\nos.write(1, {answer!r})\n{then}")
     film.write_bytes(b"anything")
-    monkeypatch.setattr(video, "DECODER", puppet)
+    monkeypatch.setattr(child, "DECODER", puppet)
     with pytest.raises(BadVideo) as caught:
         list(read_frames(film, timeout=2.0))
     return caught.value.code

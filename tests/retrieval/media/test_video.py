@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from retrieval.errors import BadVideo
-from retrieval.media import video
+from retrieval.media import child, video
 from retrieval.media.completeness import missing_bytes
 from retrieval.media.video import FrameReader, hash_file, probe_video, read_frames
 
@@ -243,8 +243,8 @@ def test_a_reader_left_early_ends_its_child(tmp_path: Path) -> None:
     path = write(tmp_path / "film.mp4", seconds=5)
     with read_frames(path, batch_frames=1) as reader:
         next(iter(reader))
-        child = reader._child
-    assert child.poll() is not None
+        process = reader._child._process
+    assert process.poll() is not None
 
 
 def test_the_probe_tells_what_the_container_says(tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ def test_a_decoder_that_hangs_is_too_slow(tmp_path: Path, monkeypatch: Any) -> N
     path = write(tmp_path / "film.mp4", seconds=1)
     sleeper = tmp_path / "sleeper.py"
     sleeper.write_text("import time; time.sleep(60)")
-    monkeypatch.setattr(video, "DECODER", sleeper)
+    monkeypatch.setattr(child, "DECODER", sleeper)
     assert code_of(path, timeout=0.3) == "too_slow"
 
 
@@ -377,11 +377,11 @@ def test_a_decoder_that_used_up_its_processor_time_is_too_slow(
     burner = tmp_path / "burner.py"
     burner.write_text(
         "import runpy\n"
-        f"limits = runpy.run_path({str(video.DECODER.with_name('confinement.py'))!r})\n"
+        f"limits = runpy.run_path({str(child.DECODER.with_name('confinement.py'))!r})\n"
         "limits['limit_resources'](1 << 30, 1)\n"
         "while True: pass\n"
     )
-    monkeypatch.setattr(video, "DECODER", burner)
+    monkeypatch.setattr(child, "DECODER", burner)
     assert code_of(path, timeout=60) == "too_slow"
 
 
@@ -391,7 +391,7 @@ def test_a_long_film_may_take_the_decoder_longer_than_it_keeps_us_waiting(
     path = write(tmp_path / "film.mp4", seconds=1)
     spy, seen = tmp_path / "spy.py", tmp_path / "seen.json"
     spy.write_text(f"import sys; open({str(seen)!r}, 'w').write(sys.argv[1])")
-    monkeypatch.setattr(video, "DECODER", spy)
+    monkeypatch.setattr(child, "DECODER", spy)
     assert code_of(path, timeout=600.0, max_frames=36_000) == "decoder_died"
     assert json.loads(seen.read_text())["cpu_seconds"] > 36_000
 
@@ -400,7 +400,7 @@ def test_a_decoder_that_crashes_costs_one_video(tmp_path: Path, monkeypatch: Any
     path = write(tmp_path / "film.mp4", seconds=1)
     crasher = tmp_path / "crasher.py"
     crasher.write_text("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
-    monkeypatch.setattr(video, "DECODER", crasher)
+    monkeypatch.setattr(child, "DECODER", crasher)
     assert code_of(path) == "decoder_died"
     monkeypatch.undo()
     assert len(levels(path)) == 1
@@ -417,17 +417,17 @@ def test_time_spent_on_the_frames_is_not_the_decoders(tmp_path: Path) -> None:
 
     path = write(tmp_path / "film.mp4", seconds=4)
     with FrameReader(path, fps=1.0, batch_frames=1, max_frames=10, timeout=5.0) as reader:
-        before = reader._patience
+        before = reader._child.patience
         for _ in reader:
             time.sleep(0.2)
-    assert before - reader._patience < 0.4
+    assert before - reader._child.patience < 0.4
 
 
 def test_the_decoder_sees_no_secret_of_the_environment(tmp_path: Path, monkeypatch: Any) -> None:
     path = write(tmp_path / "film.mp4", seconds=1)
     spy, seen = tmp_path / "spy.py", tmp_path / "seen.txt"
     spy.write_text(f"import os; open({str(seen)!r}, 'w').write(' '.join(os.environ))")
-    monkeypatch.setattr(video, "DECODER", spy)
+    monkeypatch.setattr(child, "DECODER", spy)
     monkeypatch.setenv("VCL_DATABASE_URL", "postgresql://user:secret@host/db")
     assert code_of(path) == "decoder_died"
     assert "VCL_DATABASE_URL" not in seen.read_text().split()
