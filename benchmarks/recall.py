@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 
 from retrieval.arrays import unit
 from retrieval.describe import pictures, tracker
-from retrieval.describe.descriptors import Descriptor, flag_low_information, load_descriptor
+from retrieval.describe.descriptors import Descriptor, load_descriptor
+from retrieval.describe.pictures import flag_low_information
 from retrieval.describe.views import NO_VIEWS
 from retrieval.index.candidates import propose_pairs
 from retrieval.index.local import VideoIndex

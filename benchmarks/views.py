@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from retrieval.describe.descriptors import Descriptor, flag_low_information, load_descriptor
-from retrieval.describe.pictures import squash
+from retrieval.describe.descriptors import Descriptor, load_descriptor
+from retrieval.describe.pictures import flag_low_information, squash
 from retrieval.describe.scenes import SceneWatcher
 from retrieval.describe.tracker import PartTracker
 from retrieval.describe.views import NO_VIEWS, join_views

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine
 
 from retrieval.database import transaction
-from retrieval.describe.descriptors import Descriptor, flag_low_information, load_descriptor
+from retrieval.describe.descriptors import Descriptor, load_descriptor
+from retrieval.describe.pictures import flag_low_information
 from retrieval.describe.scenes import SceneWatcher
 from retrieval.describe.tracker import PartTracker
 from retrieval.describe.views import join_views

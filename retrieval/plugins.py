@@ -1,4 +1,4 @@
-"""Localizers and poolers found by name through entry points, so the engine imports no plugin.
+"""Localizers, poolers, descriptors by name, through entry points: the engine imports no plugin.
 
 In: a name such as "tn". Out: an object with the protocol below.
 Called by the engine, the tasks and the command line; third parties add names in their own package.
@@ -66,7 +66,8 @@ class Pooler(Protocol):
     ) -> Pooled: ...
 
 
-def _load(group: str, kind: str, name: str, **arguments: Any) -> Any:
+def load_plugin(group: str, kind: str, name: str, **arguments: Any) -> Any:
+    """What the entry point `name` of `group` makes of the arguments; `kind` is for messages."""
     found = {point.name: point for point in entry_points(group=group)}
     if name not in found:
         known = ", ".join(sorted(found)) or "none (is the package installed?)"
@@ -82,12 +83,12 @@ def _load(group: str, kind: str, name: str, **arguments: Any) -> Any:
 def load_localizer(name: str, weights: str | Path | None = None, **parameters: Any) -> Localizer:
     """The localizer of that name; `weights` for those that learn, `parameters` for the rest."""
     arguments = dict(parameters) if weights is None else {"weights": weights, **parameters}
-    localizer: Localizer = _load("retrieval.localizers", "localizer", name, **arguments)
+    localizer: Localizer = load_plugin("retrieval.localizers", "localizer", name, **arguments)
     return localizer
 
 
 def load_pooler(name: str, **parameters: Any) -> Pooler:
-    pooler: Pooler = _load("retrieval.poolers", "pooler", name, **parameters)
+    pooler: Pooler = load_plugin("retrieval.poolers", "pooler", name, **parameters)
     return pooler
 
 

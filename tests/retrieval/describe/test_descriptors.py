@@ -8,6 +8,7 @@ import http.server
 import subprocess
 import sys
 import threading
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,21 @@ from PIL import Image, ImageDraw
 from safetensors.numpy import load_file, save_file
 
 from retrieval.describe import isc
-from retrieval.describe.descriptors import SHIPPED_WEIGHTS, Lite0Descriptor, load_descriptor
+from retrieval.describe.descriptors import load_descriptor
 from retrieval.describe.fitting.edits import EDITS
-from retrieval.describe.lite0 import build_graph, find_backbone, read_backbone
+from retrieval.describe.lite0 import (
+    SHIPPED_WEIGHTS,
+    Lite0Descriptor,
+    build_graph,
+    choose_providers,
+    find_backbone,
+    read_backbone,
+)
 from retrieval.describe.parts import best_over_views, embed_parts, propose_parts
 from retrieval.describe.pictures import flag_low_information
 from retrieval.describe.views import ViewKind, number_runs
-from retrieval.errors import BadDescriptors, MissingWeights, UnknownPlugin
+from retrieval.errors import BadDescriptors, BadSetting, MissingWeights, UnknownPlugin
+from retrieval.records import Fingerprint
 from vcl_plugin.demo.scenery import SCENES
 
 
@@ -141,7 +150,7 @@ def test_the_fingerprint_changes_with_weights_size_and_pooling(
 
 def test_a_warm_cache_needs_no_torch(descriptor: Lite0Descriptor, cache: Path) -> None:
     program = (
-        "import sys; from retrieval.describe.descriptors import Lite0Descriptor;"
+        "import sys; from retrieval.describe.lite0 import Lite0Descriptor;"
         f"Lite0Descriptor(cache_dir={str(cache)!r}); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
@@ -149,7 +158,7 @@ def test_a_warm_cache_needs_no_torch(descriptor: Lite0Descriptor, cache: Path) -
 
 def test_processes_that_meet_a_cold_cache_agree(tmp_path: Path) -> None:
     program = (
-        "import numpy as np; from retrieval.describe.descriptors import Lite0Descriptor;"
+        "import numpy as np; from retrieval.describe.lite0 import Lite0Descriptor;"
         f"d = Lite0Descriptor(cache_dir={str(tmp_path)!r}, threads=1);"
         "print(d.embed(np.full((1, 9, 9, 3), 90, np.uint8))[0, :4].tolist())"
     )
@@ -182,6 +191,56 @@ def test_a_head_that_is_no_weights_file_is_refused(tmp_path: Path) -> None:
         Lite0Descriptor(weights=tmp_path / "head.safetensors", cache_dir=tmp_path)
     with pytest.raises(MissingWeights, match="cannot be read"):
         Lite0Descriptor(weights=tmp_path / "none.safetensors", cache_dir=tmp_path)
+
+
+def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
+    for name, shape, message in (
+        ("weight", (256, 512), r"weight is \(256, 512\), lite0 has \(256, 1952\)"),
+        ("layer4", (3,), r"layer4 is .* lite0 has no such array"),
+    ):
+        wrong = {name: np.zeros(shape, np.float32)}
+        shipped = load_file(SHIPPED_WEIGHTS)
+        save_file({**shipped, **wrong}, tmp_path / "other.safetensors")
+        with pytest.raises(MissingWeights, match=message):
+            Lite0Descriptor(weights=tmp_path / "other.safetensors", cache_dir=tmp_path)
+
+
+def test_a_device_chooses_what_computes() -> None:
+    both = ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"]
+    card = [("CUDAExecutionProvider", {"device_id": 1}), "CPUExecutionProvider"]
+    assert choose_providers("cuda:1", both) == card
+    assert choose_providers("cpu", both) == ["CPUExecutionProvider"]
+    assert choose_providers("auto", both[2:]) == ["CPUExecutionProvider"]
+    assert choose_providers("auto", both)[0] == ("CUDAExecutionProvider", {"device_id": 0})
+    with pytest.raises(BadSetting, match="knows no CUDA"):
+        choose_providers("cuda", both[2:])
+
+
+class Wide:
+    """A descriptor of somebody's package that gives 512 numbers."""
+
+    name = "wide"
+    frame_size = (8, 8)
+    fingerprint = Fingerprint("wide", "none", 512, 1.0, "none")
+
+    def embed(self, frames: np.ndarray) -> np.ndarray:
+        return np.zeros((len(frames), 512), np.float32)
+
+
+class Narrow(Wide):
+    name = "narrow"
+    fingerprint = Fingerprint("narrow", "none", 256, 1.0, "none")
+
+
+def test_a_package_brings_a_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [
+        EntryPoint(name, f"{__name__}:{name.title()}", "retrieval.descriptors")
+        for name in ("wide", "narrow")
+    ]
+    monkeypatch.setattr("retrieval.plugins.entry_points", lambda group: points)
+    assert load_descriptor("narrow").name == "narrow"
+    with pytest.raises(BadSetting, match=r"gives 512 numbers a frame.* take 256"):
+        load_descriptor("wide")
 
 
 TINY_STAGES = (

@@ -215,7 +215,7 @@ def test_a_fit_finds_more_copies_and_goes_on_after_a_stop(tmp_path: Path) -> Non
     stream.close()
     batches = [Batch(each.maps[:48], each.shown[:12]) for each in drawn]
     losses = [work.learn(batches[step % 2])[0] for step in range(4)]
-    assert losses[-1] < 0.8 * losses[0]
+    assert losses[-1] < 0.9 * losses[0]
     work.save(tmp_path / "state")
     again = Fit(make_network(None), contest, steps=8)
     again.load(tmp_path / "state")
