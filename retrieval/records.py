@@ -1,6 +1,6 @@
 """The records that stages hand each other: frozen, and validated at birth.
 
-In: plain numbers and strings. Out: `Span`, `Segment`, `Fingerprint`, `Pair`.
+In: plain numbers and strings. Out: `Span`, `Line`, `Segment`, `Fingerprint`, `Pair`.
 Every stage of both packages uses them; none of them knows a database, a model or a file.
 """
 
@@ -8,8 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Seconds = TypeVar("Seconds", float, NDArray[Any])
 
 
 def _is_finite(number: float) -> bool:
@@ -52,6 +58,64 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """Which reference second each query second shows, and the other way round.
+
+    Query second `query_start` shows reference second `reference_start`, `query_end` shows
+    `reference_end`; a reversed copy's line falls, so its `reference_end` is the smaller one.
+    Seconds outside are answered as if the copy went on. Numbers and numpy arrays are both fine.
+
+    >>> Line(10, 40, 20, 60).reference_at(15), Line(10, 60, 20, 40).reference_at(12)
+    (50.0, 56.0)
+    >>> Line(10, 60, 20, 40).query_at(56)
+    12.0
+    """
+
+    query_start: float
+    reference_start: float
+    query_end: float
+    reference_end: float
+
+    def __post_init__(self) -> None:
+        ends = (self.query_start, self.reference_start, self.query_end, self.reference_end)
+        if not all(_is_finite(each) for each in ends):
+            raise ValueError(f"line {ends} is not finite")
+        if self.query_end <= self.query_start:
+            raise ValueError(f"line ends at query second {self.query_end}, not after its start")
+        if self.reference_end == self.reference_start:
+            raise ValueError(f"line stays at reference second {self.reference_start}")
+
+    @property
+    def is_reversed(self) -> bool:
+        return self.reference_end < self.reference_start
+
+    @property
+    def slope(self) -> float:
+        """Reference seconds that pass in one query second; negative in a reversed copy."""
+        return (self.reference_end - self.reference_start) / (self.query_end - self.query_start)
+
+    @property
+    def speed(self) -> float:
+        """The slope without its direction."""
+        return abs(self.slope)
+
+    @property
+    def pace(self) -> float:
+        """Query seconds that pass in one reference second, without direction."""
+        return abs(
+            (self.query_end - self.query_start) / (self.reference_end - self.reference_start)
+        )
+
+    def reference_at(self, query_seconds: Seconds) -> Seconds:
+        return self.reference_start + self.slope * (query_seconds - self.query_start)
+
+    def query_at(self, reference_seconds: Seconds) -> Seconds:
+        if self.is_reversed:
+            return self.query_end - self.pace * (reference_seconds - self.reference_end)
+        return self.query_start + self.pace * (reference_seconds - self.reference_start)
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """One copied stretch: these seconds of the query are those seconds of the reference.
 
@@ -77,6 +141,14 @@ class Segment:
         """`(q_start, r_start, q_end, r_end)`, the order of VCSL's files."""
         return (self.query.start, self.reference.start, self.query.end, self.reference.end)
 
+    @property
+    def line(self) -> Line:
+        """The straight line that the copy draws through its box."""
+        first, last = self.reference.start, self.reference.end
+        if self.is_reversed:
+            first, last = last, first
+        return Line(self.query.start, first, self.query.end, last)
+
     def as_dict(self) -> dict[str, Any]:
         """Flat and JSON-ready, with the column names of the SQL views."""
         return {
@@ -88,6 +160,17 @@ class Segment:
             "is_reversed": self.is_reversed,
             "speed": self.speed,
         }
+
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> Segment:
+        """The segment of a row with the columns of `as_dict`; other columns are left alone."""
+        return cls(
+            Span(row["query_start"], row["query_end"]),
+            Span(row["reference_start"], row["reference_end"]),
+            row["score"],
+            row["is_reversed"],
+            row["speed"],
+        )
 
 
 @dataclass(frozen=True, slots=True)

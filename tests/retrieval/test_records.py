@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrieval.records import Fingerprint, Pair, Segment, Span
+from retrieval.records import Fingerprint, Line, Pair, Segment, Span
 
 seconds = st.floats(0, 1e6, allow_nan=False)
 spans = st.tuples(seconds, seconds).filter(lambda ends: ends[0] < ends[1]).map(lambda e: Span(*e))
@@ -103,3 +104,51 @@ def test_a_fingerprint_that_names_no_folder_or_no_vectors_is_refused(change: dic
 def test_ranks_count_from_one():
     with pytest.raises(ValueError, match="rank 0"):
         Pair("q", "r", 0, 0.5)
+
+
+# Copies that exist: not a microsecond long, not a thousand times as fast.
+sides = st.tuples(st.floats(0, 1e5), st.floats(0.5, 1e4)).map(lambda e: Span(e[0], e[0] + e[1]))
+copies = st.builds(Segment, sides, sides, st.just(0.5), st.booleans())
+
+
+@given(copies)
+def test_a_line_leads_from_corner_to_corner_of_its_segment(copy: Segment):
+    first, last = copy.reference.start, copy.reference.end
+    if copy.is_reversed:
+        first, last = last, first
+    assert copy.line.reference_at(copy.query.start) == first
+    assert copy.line.reference_at(copy.query.end) == pytest.approx(last)
+    assert copy.line.query_at(first) == pytest.approx(copy.query.start)
+    assert copy.line.query_at(last) == pytest.approx(copy.query.end)
+    assert copy.line.is_reversed == copy.is_reversed
+    assert copy.line.speed == pytest.approx(1 / copy.line.pace)
+
+
+@given(copies, st.floats(-1e3, 1e5))
+def test_a_line_there_and_back_is_where_it_started(copy: Segment, second: float):
+    there_and_back = copy.line.query_at(copy.line.reference_at(second))
+    assert there_and_back == pytest.approx(second, rel=1e-6, abs=1e-3)
+
+
+@given(copies, sides)
+def test_time_runs_backwards_along_a_reversed_line_alone(copy: Segment, later: Span):
+    rise = copy.line.reference_at(later.end) - copy.line.reference_at(later.start)
+    assert (rise < 0) == copy.is_reversed
+
+
+def test_a_line_answers_many_seconds_at_once_as_it_answers_one():
+    line = Segment(Span(10, 20), Span(40, 60), 0.5, is_reversed=True).line
+    asked = np.array([8.0, 10.0, 15.0])
+    assert line.reference_at(asked).tolist() == [line.reference_at(each) for each in asked]
+    assert line.query_at(asked).tolist() == [line.query_at(each) for each in asked]
+
+
+@pytest.mark.parametrize("ends", [(4, 0, 4, 9), (5, 0, 4, 9), (0, 3, 9, 3), (0, math.inf, 9, 3)])
+def test_a_line_that_stands_still_or_leads_nowhere_is_refused(ends):
+    with pytest.raises(ValueError, match=r"^line"):
+        Line(*ends)
+
+
+@given(copies)
+def test_a_segment_survives_its_row(copy: Segment):
+    assert Segment.from_dict({**copy.as_dict(), "held": None}) == copy

@@ -49,13 +49,10 @@ def cut_segment(segment: Segment, excluded: Sequence[Span]) -> list[Segment]:
         low = max(low, span.end)
     if low < high:
         kept.append((low, high))
-    pace = segment.query.seconds / segment.reference.seconds
     pieces = []
     for start, end in kept:
-        first, last = (pace * (each - segment.reference.start) for each in (start, end))
-        if segment.is_reversed:
-            first, last = segment.query.seconds - last, segment.query.seconds - first
-        query = Span(segment.query.start + max(first, 0.0), segment.query.start + last)
+        first, last = sorted((segment.line.query_at(start), segment.line.query_at(end)))
+        query = Span(max(first, segment.query.start), last)
         pieces.append(replace(segment, query=query, reference=Span(start, end)))
     return pieces
 

@@ -2,7 +2,7 @@
 
 In: float arrays (n, 4), rows `[q_start, r_start, q_end, r_end]` in seconds (or any one unit).
 Out: arrays again; nothing here knows a network, a segment or a video.
-Called by `localize`, the rivals in `align/` and the metrics of `evaluation/`.
+Used wherever boxes are compared: here, in `align/`, `evaluation/` and `training/`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from retrieval.records import Line
 
 Boxes = NDArray[np.floating[Any]]
 Indices = NDArray[np.intp]
@@ -169,25 +171,32 @@ def _share_diagonal(boxes: Boxes, tolerance: float) -> NDArray[Any]:
     A box's ends are loose in proportion to its length and its speed is only as good as its ends,
     so the tolerance grows with the shorter box and with the distance from the longer one.
     """
-    sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 1e-6)
-    speed = sides[:, 1] / sides[:, 0]
-    shared = np.zeros((len(boxes), len(boxes)), bool)
-    for rising in (True, False):
-        misses = np.zeros(shared.shape, bool)
-        for q, r in ((0, 1), (2, 3)) if rising else ((0, 3), (2, 1)):
-            # Row: the longer box, whose line is followed; column: the box put to the test.
-            travelled = boxes[None, :, q] - boxes[:, None, 0]
-            slope = speed[:, None] if rising else -speed[:, None]
-            expected = boxes[:, None, 1 if rising else 3] + slope * travelled
-            before, after = -travelled, travelled - sides[:, None, 0]
-            beyond = np.clip(np.maximum(before, after), 0, None)
-            error = np.abs(boxes[None, :, r] - expected) / np.maximum(speed[:, None], 1)
-            misses |= error > np.maximum(tolerance, 0.15 * sides[None, :, 0]) + 0.1 * beyond
-        shared |= ~misses
-    is_longer = sides[:, 0][:, None] >= sides[:, 0][None, :]
-    along = shared & is_longer
+    q_start, r_start, q_end, r_end = boxes.astype(np.float64).T
+    # A box without extent has no line: it gets the shortest one.
+    q_end, r_end = np.maximum(q_end, q_start + 1e-6), np.maximum(r_end, r_start + 1e-6)
+    room = np.maximum(tolerance, 0.15 * (q_end - q_start))
+    along = np.zeros((len(boxes), len(boxes)), bool)  # row: the box whose line is followed
+    for row in range(len(boxes)):
+        rising = Line(q_start[row], r_start[row], q_end[row], r_end[row])
+        falling = Line(q_start[row], r_end[row], q_end[row], r_start[row])
+        is_rising = _is_near(rising, q_start, r_start, room) & _is_near(rising, q_end, r_end, room)
+        is_falling = _is_near(falling, q_start, r_end, room) & _is_near(
+            falling, q_end, r_start, room
+        )
+        along[row] = is_rising | is_falling
+    lengths = q_end - q_start
+    along &= lengths[:, None] >= lengths
     both: NDArray[Any] = along | along.T
     return both
+
+
+def _is_near(line: Line, query: Boxes, reference: Boxes, room: Boxes) -> NDArray[np.bool_]:
+    """Which corners (query, reference) lie on the line, give or take `room` seconds."""
+    travelled = query - line.query_start
+    beyond = np.maximum(-travelled, travelled - (line.query_end - line.query_start)).clip(0)
+    error = np.abs(reference - line.reference_at(query)) / max(line.speed, 1)
+    is_near: NDArray[np.bool_] = error <= room + 0.1 * beyond
+    return is_near
 
 
 def _components(adjacent: NDArray[Any]) -> Indices:

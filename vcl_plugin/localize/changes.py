@@ -47,10 +47,9 @@ def changes_of(frames: Array) -> Array:
 
 def describe_line(query: Array, reference_changes: Array, segment: Segment) -> LineFacts:
     """Facts of one segment; lines that mostly leave both videos take no part."""
-    q_start, r_start, q_end, r_end = segment.box
-    first = min(int(r_start), len(reference_changes) - 1)
-    seconds = reference_changes[first : max(math.ceil(r_end), first + 1)]
-    pace = (q_end - q_start) / (r_end - r_start)  # query seconds a reference second
+    line, pace = segment.line, segment.line.pace
+    first = min(int(segment.reference.start), len(reference_changes) - 1)
+    seconds = reference_changes[first : max(math.ceil(segment.reference.end), first + 1)]
     step = max(1, round(1 / pace))
     nearest = int(APART / (step * pace)) + 1
     shifts = step * np.arange(nearest, nearest + PARALLELS)
@@ -58,9 +57,9 @@ def describe_line(query: Array, reference_changes: Array, segment: Segment) -> L
 
     def along(phases: Sequence[float], margin: int) -> tuple[Array, NDArray[np.bool_]]:
         """Changes of the query at the reference's seconds, `margin` more to either side."""
-        since = np.arange(first - margin, first + len(seconds) + margin) + 0.5 - r_start
-        line = q_end - pace * since if segment.is_reversed else q_start + pace * since
-        return _changes_at(query, line[:, None] - 0.5 + np.asarray(phases))
+        middles = np.arange(first - margin, first + len(seconds) + margin) + 0.5
+        places = line.query_at(middles) - 0.5
+        return _changes_at(query, places[:, None] + np.asarray(phases))
 
     changes, is_shown = along(PHASES, SCENE_REACH)
     inner = slice(SCENE_REACH, -SCENE_REACH)

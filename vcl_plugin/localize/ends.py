@@ -62,15 +62,17 @@ def map_pair(query: Array, reference: Array) -> Maps:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """Query second i shows reference second `offset + speed * i`; negative speed: backwards."""
+class FittedLine:
+    """A line in cells of a map: row i meets column `offset + slope * i`.
 
-    speed: float
+    Cell i stands for the second that starts at i, so its middle is at i + 0.5 seconds.
+    """
+
+    slope: float  # negative: backwards
     offset: float
-    fit: float  # mean similarity along it
 
-    def at(self, seconds: Array | float) -> Array:
-        columns: Array = np.asarray(self.offset + self.speed * np.asarray(seconds), np.float32)
+    def columns_at(self, rows: Array) -> Array:
+        columns: Array = np.asarray(self.offset + self.slope * np.asarray(rows), np.float32)
         return columns
 
 
@@ -124,7 +126,7 @@ def _refine(similarity: Map, segment: Segment, choices: Refinement) -> Segment:
         return segment
     first, last = found
     # Frames are seconds: the first one starts half a step before its middle, the last ends after.
-    edges = line.at(np.asarray([first - 0.5, last - 0.5], np.float32)) + 0.5
+    edges = line.columns_at(np.asarray([first - 0.5, last - 0.5], np.float32)) + 0.5
     r_start, r_end = float(edges.min()), float(edges.max())
     r_start, r_end = max(0.0, r_start), min(float(similarity.shape[1]), r_end)
     if r_end - r_start < 0.5:
@@ -133,12 +135,12 @@ def _refine(similarity: Map, segment: Segment, choices: Refinement) -> Segment:
         segment,
         query=Span(float(first), float(last)),
         reference=Span(r_start, r_end),
-        is_reversed=line.speed < 0,
-        speed=abs(line.speed),
+        is_reversed=line.slope < 0,
+        speed=abs(line.slope),
     )
 
 
-def fit_line(similarity: Map, segment: Segment, choices: Refinement) -> Line | None:
+def fit_line(similarity: Map, segment: Segment, choices: Refinement) -> FittedLine | None:
     """The straight line through the box along which the frames agree most.
 
     Speeds near the box's own and, if it is not far, exactly 1 compete in both directions; equal
@@ -148,7 +150,7 @@ def fit_line(similarity: Map, segment: Segment, choices: Refinement) -> Line | N
     rows = np.arange(int(q_start), min(int(np.ceil(q_end)), similarity.shape[0]))
     if len(rows) < 2 or r_end - r_start < 1:
         return None
-    speed = (r_end - r_start) / (q_end - q_start)
+    speed = segment.line.speed
     speeds = speed * np.geomspace(1 / choices.speed_range, choices.speed_range, 9)
     if choices.plain_range[0] <= speed <= choices.plain_range[1]:
         speeds = np.append(speeds, 1.0)
@@ -157,7 +159,7 @@ def fit_line(similarity: Map, segment: Segment, choices: Refinement) -> Line | N
     shifts = np.arange(-reach, reach + 1) / 2
     # Few frames cannot tell a speed: the shorter the copy, the more it takes to leave 1.
     doubt = choices.speed_doubt * min(1.0, 8.0 / len(rows))
-    best: Line | None = None
+    best: FittedLine | None = None
     best_value = -np.inf
     for direction in (1.0, -1.0):
         for each in speeds:
@@ -171,12 +173,12 @@ def fit_line(similarity: Map, segment: Segment, choices: Refinement) -> Line | N
             margin = choices.reversed_margin if direction > 0 else 1.0
             value = fit * bonus * margin * float(np.exp(-doubt * abs(np.log(each))))
             if value > best_value:
-                best_value, best = value, Line(slope, float(offsets[place]), fit)
+                best_value, best = value, FittedLine(slope, float(offsets[place]))
     return best
 
 
 def _find_ends(
-    similarity: Map, segment: Segment, line: Line, choices: Refinement
+    similarity: Map, segment: Segment, line: FittedLine, choices: Refinement
 ) -> tuple[int, int] | None:
     """First and last + 1 query second that belong to the copy.
 
@@ -189,7 +191,7 @@ def _find_ends(
     low = max(0, int(np.floor(q_start - room)))
     high = min(similarity.shape[0], int(np.ceil(q_end + room)))
     rows = np.arange(low, high)
-    columns = line.at(rows)
+    columns = line.columns_at(rows)
     values = np.maximum.reduce(
         [_along(similarity, rows, columns[None] + shift)[0] for shift in (-1.0, 0.0, 1.0)]
     )

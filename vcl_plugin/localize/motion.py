@@ -2,7 +2,7 @@
 
 In: a frame-to-frame similarity map (query rows, reference columns) and a box in it.
 Out: whether time runs backwards there, and reference seconds per query second.
-Called by `localize` and the rivals in `align/` for every segment they return.
+Called by `detection` for every box that the network found.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from retrieval.records import Line
 
 MIN_SPEED, MAX_SPEED = 0.1, 10.0
 # Neighbouring speeds differ by 7 %: over 60 s that is 4 s, inside the band that `_vote` sums up.
@@ -36,8 +38,7 @@ def estimate_motion(
     q0, r0 = (max(0, int(np.floor(value))) for value in box[:2])
     q1, r1 = (int(np.ceil(value)) for value in box[2:])
     inside = np.asarray(similarity)[q0:q1, r0:r1]
-    sides = max(float(box[2] - box[0]), 1e-6), max(float(box[3] - box[1]), 1e-6)
-    of_box = float(np.clip(sides[1] / sides[0], MIN_SPEED, MAX_SPEED))
+    of_box = float(np.clip(Line(*box).speed, MIN_SPEED, MAX_SPEED))
     if min(inside.shape) < 3:
         return False, of_box
     q, r, weights = _matches(inside)

@@ -229,9 +229,8 @@ def _describe(maps: Maps, segment: Segment, background: float, spread: float) ->
     q0, q1 = int(q_start), max(int(np.ceil(q_end)), int(q_start) + 1)
     q1 = min(q1, rows)
     r0, r1 = int(r_start), min(max(int(np.ceil(r_end)), int(r_start) + 1), columns)
-    slope = (r_end - r_start) / (q_end - q_start)
-    centres = np.arange(q0, q1) + 0.5 - q_start
-    line = r_end - slope * centres if segment.is_reversed else r_start + slope * centres
+    slope = segment.line.speed
+    line = segment.line.reference_at(np.arange(q0, q1) + 0.5)
     line = np.clip(line - 0.5, 0, columns - 1)  # (L,) column of each row
     near = np.clip(np.rint(line).astype(int)[:, None] + np.array([-1, 0, 1]), 0, columns - 1)
     stripe = similarity[q0:q1]  # (L, m)

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from retrieval.plugins import Array, Localizer
 from retrieval.records import Segment, Span
@@ -105,16 +104,8 @@ def _continue(one: Segment, other: Segment, max_gap: float, tolerance: float) ->
     longer, shorter = sorted((one, other), key=lambda each: -each.query.seconds)
     room = tolerance + 0.05 * shorter.query.seconds
     ends = np.array([shorter.query.start, shorter.query.end])
-    miss = np.abs(_line(longer, ends) - _line(shorter, ends))
+    miss = np.abs(longer.line.reference_at(ends) - shorter.line.reference_at(ends))
     return bool((miss <= room * max(1.0, longer.speed)).all())
-
-
-def _line(segment: Segment, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Where the segment's diagonal, prolonged, is in the reference at these query seconds."""
-    slope = segment.reference.seconds / segment.query.seconds
-    if segment.is_reversed:
-        return segment.reference.end - slope * (seconds - segment.query.start)
-    return segment.reference.start + slope * (seconds - segment.query.start)
 
 
 def _union(one: Segment, other: Segment) -> Segment:

@@ -26,6 +26,7 @@ from retrieval.media.roots import confine_path
 from retrieval.media.video import read_frames
 from retrieval.pairing import match_rows
 from retrieval.plugins import Array
+from retrieval.records import Segment
 from retrieval.settings import Settings
 from retrieval.store import read_descriptors, write_atomically
 from retrieval.work import catalogue
@@ -180,15 +181,10 @@ def _frame_pairs(
 ) -> list[dict[str, Any]]:
     """A few moments of each segment, query and reference side by side; none if a file is gone."""
     moments = []
-    for segment in segments:
+    for found in map(Segment.from_dict, segments):
         for share in (np.arange(MOMENTS) + 0.5) / MOMENTS:
-            along = 1 - share if segment["is_reversed"] else share
-            moments.append(
-                (
-                    _between(segment["query_start"], segment["query_end"], share),
-                    _between(segment["reference_start"], segment["reference_end"], along),
-                )
-            )
+            query_second = found.query.start + found.query.seconds * float(share)
+            moments.append((query_second, found.line.reference_at(query_second)))
     try:
         query_frames = _thumbnails(query, [moment[0] for moment in moments], settings)
         reference_frames = _thumbnails(reference, [moment[1] for moment in moments], settings)
@@ -233,10 +229,6 @@ def _jpeg(frame: NDArray[np.uint8]) -> str:
 
 def _data_uri(content: bytes, kind: str) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
-
-
-def _between(start: float, end: float, share: float) -> float:
-    return start + (end - start) * float(share)
 
 
 def _link(path: str | None, folder: Path) -> str | None:
