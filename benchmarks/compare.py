@@ -32,12 +32,12 @@ from retrieval.records import Segment, Span
 from vcl_plugin.evaluation.folder import Folder, LabelledPair, label_key
 from vcl_plugin.evaluation.metrics import JudgedPair, copy_share, harmonic_mean, summarize
 from vcl_plugin.evaluation.runner import Method, evaluate
-from vcl_plugin.localize.detection import SHIPPED_WEIGHTS, TransVCLLocalizer
-from vcl_plugin.localize.ends import RefinedLocalizer, map_pair
-from vcl_plugin.localize.finished import VideoLogit
-from vcl_plugin.localize.rating import Rating, Support, rate_candidates
-from vcl_plugin.localize.zoom import Zoom, look_closer
-from vcl_plugin.model.checkpoint import load_transvcl, read_facts
+from vcl_plugin.localize.detection import TransVCLLocalizer
+from vcl_plugin.localize.ends import RefinedLocalizer
+from vcl_plugin.localize.pipeline import Pipeline
+from vcl_plugin.localize.weights import SHIPPED_WEIGHTS, Finish, open_weights
+from vcl_plugin.model.checkpoint import load_transvcl
+from vcl_plugin.model.transvcl import TransVCL
 from vcl_plugin.training.finishing import judge_candidates
 from vcl_plugin.training.loop import without_encoder
 from vcl_plugin.training.validation import LOWEST_SCORE, bound_false_alarms, prefer_point
@@ -50,33 +50,34 @@ DRAWS = 2000
 Judged = list[JudgedPair]
 
 
+def open_finished(weights: str | Path) -> tuple[TransVCL, Finish]:
+    """The network, and the rating and thresholds that the file brings."""
+    model, facts = open_weights(weights)
+    if facts.finish is None:
+        sys.exit(f"{weights} brings no rating; finish it by `vcl finish`")
+    return model, facts.finish
+
+
 class Candidates:
     """All that `transvcl` would choose from, rated, before any threshold."""
 
     name = "candidates"
 
     def __init__(self, weights: Path, is_bypassed: bool) -> None:
-        facts = read_facts(weights)
-        model = load_transvcl(weights)
-        self.detector = TransVCLLocalizer(
+        model, finish = open_finished(weights)
+        detector = TransVCLLocalizer(
             without_encoder(model) if is_bypassed else model,
-            min_score=facts["candidate_score"],
+            min_score=finish.candidate_score,
             cascade="off",
         )
-        self.rating, self.zoom = Rating.from_dict(facts["rating"]), Zoom(**facts["zoom"])
-        self.read_logit = VideoLogit(self.detector)
-        self.support = Support(**facts["support"])
-        support = f"{self.support.weight:g}-{self.support.most:g}"
-        parts = self.detector.fingerprint, self.rating.fingerprint, support
+        self.pipeline = Pipeline(detector, finish.rating, zoom=finish.zoom, support=finish.support)
+        support = f"{finish.support.weight:g}-{finish.support.most:g}"
+        parts = detector.fingerprint, finish.rating.fingerprint, support
         self.fingerprint = f"candidates-{'-'.join(parts)}"
 
     def localize(self, query: Array, reference: Array) -> list[Segment]:
         query, reference = np.array(query, np.float32), np.array(reference, np.float32)
-        found = look_closer(self.detector, query, reference, self.zoom)
-        if not found:
-            return []
-        logit = self.read_logit(query, reference)
-        return rate_candidates(map_pair(query, reference), found, self.rating, logit, self.support)
+        return self.pipeline.rate(self.pipeline.find(query, reference))
 
     def localize_many(self, query: Array, references: Sequence[Array]) -> list[list[Segment]]:
         return [self.localize(query, each) for each in references]
@@ -251,8 +252,8 @@ def main() -> None:
         chosen_on = ask(method, validation, arguments.processes)
         thresholds = choose_thresholds(chosen_on)
         if name == "transvcl":  # as it ships: finishing chose it by that rule, with its support
-            facts = read_facts(Path(weights or SHIPPED_WEIGHTS))
-            thresholds["few false alarms"] = float(facts["min_rating"])
+            _, finish = open_finished(weights or SHIPPED_WEIGHTS)
+            thresholds["few false alarms"] = finish.min_rating
         print(name, thresholds, file=sys.stderr, flush=True)
         judged[name] = thresholds, chosen_on, ask(method, test, arguments.processes)
     for rule in RULES:

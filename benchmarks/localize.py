@@ -36,7 +36,8 @@ from golden_weights import golden_pair, golden_state_dict  # noqa: E402
 from padded_transvcl import run_padded  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from vcl_plugin.localize.detection import Cascade, TransVCLLocalizer  # noqa: E402
+from vcl_plugin.localize.detection import TransVCLLocalizer  # noqa: E402
+from vcl_plugin.localize.weights import Cascade  # noqa: E402
 from vcl_plugin.model import SMALL, TransVCL  # noqa: E402
 from vcl_plugin.model.fast.frozen import FrozenTransVCL  # noqa: E402
 from vcl_plugin.model.fast.runtime import installed_runtimes  # noqa: E402

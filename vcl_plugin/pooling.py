@@ -25,7 +25,7 @@ from retrieval.index.pooling import (
     weigh_spans,
 )
 from retrieval.plugins import Array, Pooled
-from vcl_plugin.localize.detection import SHIPPED_WEIGHTS
+from vcl_plugin.localize.weights import SHIPPED_WEIGHTS
 from vcl_plugin.model.attention import AttentionLayer
 from vcl_plugin.model.checkpoint import fingerprint_weights, load_transvcl
 

@@ -2,7 +2,7 @@
 
 In: a query and its candidate references, (frames, 256) each, one frame a second.
 Out: `Segment`s, ordered by query time, inside both videos, with score, direction and speed.
-Called by `finished`, and alone through the entry point `transvcl-detector`.
+The first step of `pipeline`; alone it is loaded through the entry point `transvcl-detector`.
 
 A video longer than one map is cut into overlapping tiles, every query tile meets every reference
 tile, and pieces of one copy are stitched. The score is objectness x class probability (the authors
@@ -25,33 +25,23 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from retrieval.arrays import as_descriptors
-from retrieval.errors import BadSetting, MissingWeights
+from retrieval.errors import BadSetting
 from retrieval.plugins import Array
 from retrieval.records import Segment, Span
 from vcl_plugin.localize.boxes import Boxes, clamp_boxes, nms, stitch_boxes, tile_starts
 from vcl_plugin.localize.motion import estimate_motion
-from vcl_plugin.model.checkpoint import fingerprint_weights, load_transvcl, read_facts
+from vcl_plugin.localize.weights import Cascade, WeightsFacts, open_weights
+from vcl_plugin.localize.zoom import Look
+from vcl_plugin.model.checkpoint import fingerprint_weights
 from vcl_plugin.model.fast.device import HalvingBatch, choose_device
-from vcl_plugin.model.fast.frozen import FrozenTransVCL, Match, VideoState
+from vcl_plugin.model.fast.frozen import FrozenTransVCL, VideoState
 from vcl_plugin.model.transvcl import TransVCL
 
 Detected = tuple[Boxes, NDArray[Any], Boxes]  # boxes, their scores, the tile that saw each
-SHIPPED_WEIGHTS = Path(__file__).parents[1] / "weights" / "transvcl-small.safetensors"
 # Half a frame: what clamping leaves of a box below that is no segment.
 _MIN_SIDE = 0.5
 # Direction and speed are read from the middle of a long segment: a 2-hour map would take 200 MB.
 _MOTION_FRAMES = 1200
-
-
-@dataclass(frozen=True)
-class Cascade:
-    """When the detector is skipped: both the video logit and the map's peak are this low."""
-
-    max_logit: float
-    max_peak: float
-
-    def is_sure_negative(self, match: Match) -> bool:
-        return match.video_logit <= self.max_logit and match.peak() <= self.max_peak
 
 
 @dataclass(frozen=True)
@@ -112,15 +102,15 @@ class TransVCLLocalizer:
         if batch_frames < 1:
             raise BadSetting(f"batch_frames is {batch_frames}; it must be positive")
         chosen = choose_device(device)
-        model, facts = _open_weights(weights)
+        model, facts = open_weights(weights)
         self.options = LocalizerOptions(
-            min_score=facts.get("min_score", 0.1) if min_score is None else min_score,
+            min_score=facts.min_score if min_score is None else min_score,
             iou_threshold=iou_threshold,
             # A quarter of the map at most, for networks with a short one.
             overlap=min(overlap, model.config.max_frames // 4),
             has_reversed_pass=has_reversed_pass,
             cascade=choose_cascade(cascade, facts),
-            calibration=tuple(facts.get("calibration", (1.0, 0.0))),
+            calibration=facts.calibration,
         )
         self.fingerprint = _fingerprint(fingerprint_weights(model), self.options)
         self.network = FrozenTransVCL(model, chosen, runtime)
@@ -130,10 +120,9 @@ class TransVCLLocalizer:
         self._batch = HalvingBatch(self._detect_pictures, most)
 
     def localize(self, query: ArrayLike, reference: ArrayLike) -> list[Segment]:
-        return self._localize_pair(
-            as_descriptors(query, "query", self.network.config.dimension),
-            as_descriptors(reference, "reference", self.network.config.dimension),
-        )
+        dimension = self.network.config.dimension
+        one = as_descriptors(query, "query", dimension)
+        return self.look(one, as_descriptors(reference, "reference", dimension)).segments
 
     def localize_many(
         self, query: ArrayLike, references: Sequence[ArrayLike]
@@ -144,12 +133,13 @@ class TransVCLLocalizer:
         others = [
             as_descriptors(each, f"reference {i}", dimension) for i, each in enumerate(references)
         ]
-        return [self._localize_pair(checked, other) for other in others]
+        return [self.look(checked, other).segments for other in others]
 
-    def _localize_pair(self, query: Array, reference: Array) -> list[Segment]:
-        found, scores, tiles = self._detect(query, reference)
+    def look(self, query: Array, reference: Array) -> Look:
+        """Segments, and the video-level head's logit: that of the most suspicious pair of tiles."""
+        (found, scores, tiles), logit = self._detect(query, reference)
         if self.options.has_reversed_pass:
-            turned, more, seen = self._detect(query, np.ascontiguousarray(reference[::-1]))
+            (turned, more, seen), _ = self._detect(query, np.ascontiguousarray(reference[::-1]))
             found = np.concatenate([found, _turn(turned, len(reference))])
             tiles = np.concatenate([tiles, _turn(seen, len(reference))])
             scores = np.concatenate([scores, more])
@@ -158,15 +148,17 @@ class TransVCLLocalizer:
         segments = [
             self._segment(query, reference, found[i], float(scores[i])) for i in kept.tolist()
         ]
-        return sorted(segments, key=lambda each: each.box)
+        return Look(sorted(segments, key=lambda each: each.box), logit)
 
-    def _detect(self, query: Array, reference: Array) -> Detected:
-        query_tiles = list(self.tiles(query, side=0))
+    def _detect(self, query: Array, reference: Array) -> tuple[Detected, float]:
+        query_tiles = list(self._tiles(query, side=0))
+        logit = -math.inf
         parts: list[Detected] = []
         waiting: list[tuple[Tile, Tile, torch.Tensor]] = []
-        for r in self.tiles(reference, side=1):
+        for r in self._tiles(reference, side=1):
             for q in query_tiles:
                 match = self.network.match(q.state, r.state)
+                logit = max(logit, match.video_logit)
                 cascade = self.options.cascade
                 if cascade is not None and cascade.is_sure_negative(match):
                     continue
@@ -176,11 +168,11 @@ class TransVCLLocalizer:
                     waiting = []
         parts += self._read_boxes(waiting)
         if not parts:
-            return np.zeros((0, 4)), np.zeros(0), np.zeros((0, 4))
+            return (np.zeros((0, 4)), np.zeros(0), np.zeros((0, 4))), logit
         boxes, scores, tiles = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return boxes, scores, tiles
+        return (boxes, scores, tiles), logit
 
-    def tiles(self, video: Array, side: int) -> Iterator[Tile]:
+    def _tiles(self, video: Array, side: int) -> Iterator[Tile]:
         longest = self.network.config.max_frames
         for start in tile_starts(len(video), longest, self.options.overlap):
             frames = video[start : start + longest]
@@ -271,26 +263,13 @@ def _turn(boxes: Boxes, reference_frames: int) -> Boxes:
     return turned
 
 
-def _open_weights(weights: str | Path | TransVCL | None) -> tuple[TransVCL, dict[str, Any]]:
-    if isinstance(weights, TransVCL):
-        return weights, {}
-    path = SHIPPED_WEIGHTS if weights is None else Path(weights)
-    if weights is None and not path.is_file():
-        raise MissingWeights(
-            f"this installation ships no trained weights ({path.name} is absent); pass "
-            f"weights=PATH, ours or the authors' .pth, or train with `vcl train`"
-        )
-    return load_transvcl(path), read_facts(path)
-
-
-def choose_cascade(cascade: Cascade | str, facts: dict[str, Any]) -> Cascade | None:
+def choose_cascade(cascade: Cascade | str, facts: WeightsFacts) -> Cascade | None:
     """The limits to use: those given, or for "auto" those of the weights file, if it has any."""
     if isinstance(cascade, Cascade):
         return cascade
     if cascade not in ("auto", "off"):
         raise BadSetting(f"cascade is {cascade!r}; use auto, off or Cascade(max_logit, max_peak)")
-    limits = facts.get("cascade")
-    return Cascade(**limits) if cascade == "auto" and limits else None
+    return facts.cascade if cascade == "auto" else None
 
 
 def _fingerprint(weights: str, options: LocalizerOptions) -> str:

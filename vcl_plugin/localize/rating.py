@@ -11,19 +11,17 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.plugins import Array, Localizer
 from retrieval.records import Segment
 from vcl_plugin.localize.boxes import box_areas, intersection_matrix
 from vcl_plugin.localize.changes import describe_line
-from vcl_plugin.localize.ends import DEFAULT, Maps, Refinement, map_pair, refine_segment
-from vcl_plugin.localize.zoom import Zoom, join_pieces, look_closer, shift_segment
+from vcl_plugin.localize.ends import Maps
 
 Map = NDArray[np.float32]
 Facts = NDArray[np.float64]
@@ -48,8 +46,6 @@ FACTS = (
 )
 REVISION = 2  # of how facts are measured: a rating is of no use with those of another
 BAND = 3  # seconds beside the line that still belong to it: neighbouring frames look alike
-# Beyond this many cells of a map (64 MB) each candidate is judged in its surroundings alone.
-MAX_CELLS, SURROUNDINGS = 16_000_000, 300
 MOST_SHARE = 0.9  # quantile that stands for "the best other frames"
 
 
@@ -132,73 +128,22 @@ class Support:
 NO_SUPPORT = Support()
 
 
-def finish_segments(
-    query: Array,
-    reference: Array,
-    candidates: Sequence[Segment],
-    rating: Rating | None,
-    min_score: float = 0.0,
-    refinement: Refinement = DEFAULT,
-    video_logit: float = 0.0,
-    support: Support = NO_SUPPORT,
-) -> list[Segment]:
-    """Candidates become results: ends to the second, pieces joined, scores that mean what they say.
+def rate_segments(segments: Sequence[Segment], facts: Facts, rating: Rating) -> list[Segment]:
+    """The segments, each scored by its row of facts."""
+    scores = rating.rate(facts).tolist()
+    return [replace(each, score=score) for each, score in zip(segments, scores, strict=True)]
 
-    `min_score` is applied to the new scores; without a rating the old ones stay. `video_logit` is
-    what the method says of the whole pair: a fact, and a support. Of two results over the same
-    frames the one with more to expect (score times seconds) is kept.
+
+def choose_segments(
+    segments: Sequence[Segment], min_score: float = 0.0, max_overlap: float = 0.3
+) -> list[Segment]:
+    """Of segments over the same frames the best, by score times seconds; in query order.
+
+    Two are over the same frames if they share more than `max_overlap` of the smaller box. The
+    threshold comes first: a long unlikely segment must not hide a short sure one.
     """
-    if not candidates:
-        return []
-    if len(query) * len(reference) <= MAX_CELLS:
-        rated = rate_candidates(
-            map_pair(query, reference), candidates, rating, video_logit, support, refinement
-        )
-    else:
-        rated = []
-        for each in candidates:
-            low = [max(0, int(side.start) - SURROUNDINGS) for side in (each.query, each.reference)]
-            high = [int(side.end) + SURROUNDINGS for side in (each.query, each.reference)]
-            part = map_pair(query[low[0] : high[0]], reference[low[1] : high[1]])
-            moved = [shift_segment(each, -low[0], -low[1])]
-            found = rate_candidates(part, moved, rating, video_logit, support, refinement)
-            rated += [shift_segment(one, low[0], low[1]) for one in found]
-    return choose_segments([each for each in rated if each.score >= min_score])
-
-
-def rate_candidates(
-    maps: Maps,
-    candidates: Sequence[Segment],
-    rating: Rating | None,
-    video_logit: float = 0.0,
-    support: Support = NO_SUPPORT,
-    refinement: Refinement = DEFAULT,
-) -> list[Segment]:
-    """Candidates refined, joined and, if there is a rating, scored by it."""
-    refined = refine_candidates(maps, candidates, refinement)
-    if rating is None:
-        return refined
-    scores = rating.rate(describe_segments(maps, refined, video_logit))
-    return [
-        support.lift(replace(each, score=float(score)), video_logit)
-        for each, score in zip(refined, scores, strict=True)
-    ]
-
-
-def refine_candidates(
-    maps: Maps, candidates: Sequence[Segment], refinement: Refinement = DEFAULT
-) -> list[Segment]:
-    """Refined, joined where they are pieces of one copy, and refined again where they were."""
-    refined = [refine_segment(maps, each, refinement) for each in candidates]
-    joined = join_pieces(refined)
-    known = set(refined)
-    return [each if each in known else refine_segment(maps, each, refinement) for each in joined]
-
-
-def choose_segments(segments: Sequence[Segment], max_overlap: float = 0.3) -> list[Segment]:
-    """Best first by score times seconds; what shares more than `max_overlap` of the smaller box
-    with a better one is left out. In query order."""
-    ordered = sorted(segments, key=lambda each: -each.score * each.query.seconds)
+    likely = [each for each in segments if each.score >= min_score]
+    ordered = sorted(likely, key=lambda each: -each.score * each.query.seconds)
     boxes = np.array([each.box for each in ordered]).reshape(-1, 4)
     areas = box_areas(boxes)
     common = intersection_matrix(boxes, boxes)
@@ -286,50 +231,3 @@ def _best_others(values: Map, is_other: NDArray[np.bool_], axis: int, fallback: 
     place = np.minimum(length - 1, length - 1 - ((1 - MOST_SHARE) * count).astype(int))
     best = np.take_along_axis(ordered, np.expand_dims(place, axis), axis=axis).squeeze(axis)
     return float(best[count > 0].mean())
-
-
-class FinishedLocalizer:
-    """Any localizer, its candidates from one look or two, refined, joined and rated."""
-
-    def __init__(
-        self,
-        localizer: Localizer,
-        rating: Rating | None = None,
-        min_score: float = 0.0,
-        zoom: Zoom | None = None,
-        refinement: Refinement = DEFAULT,
-        read_logit: Callable[[Array, Array], float] | None = None,
-        support: Support = NO_SUPPORT,
-    ) -> None:
-        self.localizer, self.rating, self.min_score = localizer, rating, min_score
-        self.read_logit, self.support = read_logit, support
-        self.zoom, self.refinement = zoom, refinement
-        self.name = localizer.name
-        facts = json.dumps(
-            {
-                "rating": None if rating is None else rating.fingerprint,
-                "support": asdict(support),
-                "min_score": min_score,
-                "zoom": None if zoom is None else asdict(zoom),
-                "refinement": asdict(refinement),
-            }
-        )
-        digest = hashlib.sha256(facts.encode()).hexdigest()[:8]
-        self.fingerprint = f"{localizer.fingerprint}+finish-{digest}"
-
-    def localize(self, query: Array, reference: Array) -> list[Segment]:
-        found = look_closer(self.localizer, query, reference, self.zoom)
-        logit = self.read_logit(query, reference) if self.read_logit and found else 0.0
-        return finish_segments(
-            query,
-            reference,
-            found,
-            self.rating,
-            self.min_score,
-            self.refinement,
-            logit,
-            self.support,
-        )
-
-    def localize_many(self, query: Array, references: Sequence[Array]) -> list[list[Segment]]:
-        return [self.localize(query, each) for each in references]

@@ -1,7 +1,7 @@
 """A second, closer look: the same network on tiles of a pair, for copies too short for the first.
 
-In: a localizer and two descriptor arrays. Out: its segments from the whole pair and from tiles.
-Called by `rating.FinishedLocalizer`. A detector sees a pair of any length as one small picture: of
+In: a localizer and two descriptor arrays. Out: a `Look`: segments of the whole pair and of tiles.
+Called by `pipeline`. A detector sees a pair of any length as one small picture: of
 300 seconds on 224 pixels, a copy of five seconds is a smudge. On tiles of 96 seconds it is a line
 (measured on validation copies of 6 to 10 seconds: 66 % missed at first sight, 14 % with tiles).
 """
@@ -10,12 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from retrieval.plugins import Array, Localizer
 from retrieval.records import Segment, Span
 from vcl_plugin.localize.boxes import tile_starts
+
+
+class Look(NamedTuple):
+    """What one look at two videos shows: segments, and a logit that there is any copy at all."""
+
+    segments: list[Segment]
+    logit: float
+
+
+@runtime_checkable
+class Looking(Localizer, Protocol):
+    """A localizer that also judges the pair as a whole. Its arrays are already checked."""
+
+    def look(self, query: Array, reference: Array) -> Look: ...
 
 
 @dataclass(frozen=True)
@@ -35,15 +50,26 @@ class Zoom:
             raise ValueError(f"overlap {self.overlap} must be at least 0 and below {self.seconds}")
 
 
-def look_closer(
-    localizer: Localizer, query: Array, reference: Array, zoom: Zoom | None
-) -> list[Segment]:
-    """What the localizer finds in the whole pair and in every tile of it, in the pair's time."""
-    return [
-        shift_segment(each, low, start)
+def look_closer(localizer: Localizer, query: Array, reference: Array, zoom: Zoom | None) -> Look:
+    """What the localizer finds in the whole pair and in every tile of it, in the pair's time.
+
+    The logit is that of the whole pair.
+    """
+    looks = [
+        (low, start, look_at(localizer, part, tile))
         for low, start, part, tile in cut_pair(query, reference, zoom)
-        for each in localizer.localize(part, tile)
     ]
+    segments = [
+        shift_segment(each, low, start) for low, start, look in looks for each in look.segments
+    ]
+    return Look(segments, looks[0][2].logit)
+
+
+def look_at(localizer: Localizer, query: Array, reference: Array) -> Look:
+    """One look; of a localizer that says nothing of the pair as a whole the logit is 0."""
+    if isinstance(localizer, Looking):
+        return localizer.look(query, reference)
+    return Look(localizer.localize(query, reference), 0.0)
 
 
 def cut_pair(

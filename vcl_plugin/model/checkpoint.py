@@ -1,7 +1,7 @@
 """Weights files: our safetensors with config and checksum, and the authors' `.pth`.
 
 In: a path. Out: a `TransVCL` ready for inference, or a file on disk that is complete or absent.
-Called by the localizer, training and evaluation.
+Called by the localizer, training and the pooler of class tokens.
 """
 
 from __future__ import annotations
@@ -29,16 +29,24 @@ LARGEST = 100  # times the release's own number
 
 def load_transvcl(path: str | Path) -> TransVCL:
     """The network in `path`, in eval mode; `.safetensors` is ours, anything else the authors'."""
-    config, entries, _ = _read(Path(path))
+    return open_transvcl(path)[0]
+
+
+def open_transvcl(path: str | Path) -> tuple[TransVCL, dict[str, Any]]:
+    """The network and the facts beside it, read at once."""
+    config, entries, facts = _read(Path(path))
     with torch.device("meta"):  # no time spent on an initialisation that is overwritten
         model = TransVCL(config)
     _check_entries(Path(path), model.state_dict(), entries)
     model.load_state_dict(dict(entries), strict=True, assign=True)
-    return model.eval()
+    return model.eval(), facts
 
 
 def read_facts(path: str | Path) -> dict[str, Any]:
-    """What training wrote beside the weights: recipe, hours, numbers. Empty for a `.pth`."""
+    """What training wrote beside the weights, as it is stored. Empty for a `.pth`.
+
+    Programs read it as `vcl_plugin.localize.weights.WeightsFacts`.
+    """
     return _read(Path(path))[2]
 
 

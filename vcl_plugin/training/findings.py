@@ -19,15 +19,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from retrieval.plugins import Array, Localizer
+from retrieval.plugins import Array
 from retrieval.records import Segment
 from vcl_plugin.evaluation.folder import Folder, LabelledPair
 from vcl_plugin.localize.boxes import iou_matrix
 from vcl_plugin.localize.detection import TransVCLLocalizer
-from vcl_plugin.localize.ends import map_pair
-from vcl_plugin.localize.finished import VideoLogit
-from vcl_plugin.localize.rating import FACTS, Facts, describe_segments, refine_candidates
-from vcl_plugin.localize.zoom import Zoom, look_closer
+from vcl_plugin.localize.pipeline import Pipeline
+from vcl_plugin.localize.rating import FACTS, Facts
+from vcl_plugin.localize.zoom import Zoom
 from vcl_plugin.model.checkpoint import load_transvcl
 from vcl_plugin.training.augment import TrainingPair, vary_pair
 from vcl_plugin.training.limits import Looks, collect_looks
@@ -36,7 +35,6 @@ from vcl_plugin.training.recipe import Recipe
 
 CANDIDATE_SCORE = 0.02  # detector scores from here on are worth a rating
 JOB_PAIRS = 10
-ReadLogit = Callable[[Array, Array], float]
 Run = Callable[[str, Sequence[range]], Iterator[list[Any]]]
 
 
@@ -51,35 +49,30 @@ class Finding:
     logit: float = 0.0
 
 
-@dataclass(frozen=True)
-class Finder:
-    """A localizer, asked for everything it might mean."""
+def find_pair(
+    pipeline: Pipeline,
+    query: Array,
+    reference: Array,
+    truth: Array | Sequence[Sequence[float]] | None,
+) -> Finding:
+    """All that the pipeline would rate in one pair."""
+    groups = pipeline.find(query, reference)
+    if not groups:
+        return Finding()
+    segments = [each for group in groups for each in group.segments]
+    ious = np.zeros(len(segments))
+    if truth is not None and len(truth):
+        ious = iou_matrix([each.box for each in segments], list(truth)).max(axis=1)
+    facts = np.concatenate([group.facts for group in groups])
+    return Finding(segments, facts, ious.astype(np.float64), groups[0].logit)
 
-    localizer: Localizer
-    zoom: Zoom | None = None
-    read_logit: ReadLogit | None = None
 
-    def find(
-        self, query: Array, reference: Array, truth: Array | Sequence[Sequence[float]] | None
-    ) -> Finding:
-        found = look_closer(self.localizer, query, reference, self.zoom)
-        if not found:
-            return Finding()
-        maps = map_pair(query, reference)
-        refined = refine_candidates(maps, found)
-        logit = self.read_logit(query, reference) if self.read_logit is not None else 0.0
-        facts = describe_segments(maps, refined, logit)
-        ious = np.zeros(len(refined))
-        if truth is not None and len(truth):
-            ious = iou_matrix([each.box for each in refined], list(truth)).max(axis=1)
-        return Finding(refined, facts, ious.astype(np.float64), logit)
-
-    def find_labelled(self, folder: Folder, pair: LabelledPair) -> Finding:
-        query, reference = (
-            np.array(folder.load_features(each), np.float32)
-            for each in (pair.query_id, pair.reference_id)
-        )
-        return self.find(query, reference, pair.truth)
+def find_labelled(pipeline: Pipeline, folder: Folder, pair: LabelledPair) -> Finding:
+    query, reference = (
+        np.array(folder.load_features(each), np.float32)
+        for each in (pair.query_id, pair.reference_id)
+    )
+    return find_pair(pipeline, query, reference, pair.truth)
 
 
 def draw_pair(pairs: PairSet, recipe: Recipe, number: int) -> TrainingPair:
@@ -107,16 +100,17 @@ class Survey:
     ) -> None:
         self.model = load_transvcl(weights)
         localizer = TransVCLLocalizer(self.model, min_score=CANDIDATE_SCORE, cascade="off")
-        self.finder = Finder(localizer, zoom, VideoLogit(localizer))
+        self.pipeline = Pipeline(localizer, zoom=zoom)
         self.pairs, self.recipe, self.folder, self.zoom = pairs, recipe, Folder(folder), zoom
 
     def learn(self, numbers: Sequence[int]) -> list[Finding]:
         chosen = draw_pairs(self.pairs, self.recipe, numbers)
-        return [self.finder.find(pair.query, pair.reference, pair.boxes) for pair in chosen]
+        return [find_pair(self.pipeline, pair.query, pair.reference, pair.boxes) for pair in chosen]
 
     def judge(self, numbers: Sequence[int]) -> list[Finding]:
         return [
-            self.finder.find_labelled(self.folder, self.folder.pairs[number]) for number in numbers
+            find_labelled(self.pipeline, self.folder, self.folder.pairs[number])
+            for number in numbers
         ]
 
     def look(self, numbers: Sequence[int]) -> list[Looks]:

@@ -12,9 +12,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,11 +25,19 @@ from retrieval.records import Segment
 from vcl_plugin.evaluation.folder import Folder, LabelledPair
 from vcl_plugin.evaluation.metrics import JudgedPair, Summary, summarize
 from vcl_plugin.localize.detection import calibrate
-from vcl_plugin.localize.rating import Facts, Rating, Support, choose_segments
+from vcl_plugin.localize.pipeline import Pipeline
+from vcl_plugin.localize.rating import Facts, Rating, Support, choose_segments, rate_segments
+from vcl_plugin.localize.weights import Finish, open_weights
 from vcl_plugin.localize.zoom import Zoom
-from vcl_plugin.model.checkpoint import load_transvcl, read_facts, save_transvcl
+from vcl_plugin.model.checkpoint import save_transvcl
 from vcl_plugin.training.augment import TrainingPair
-from vcl_plugin.training.findings import CANDIDATE_SCORE, Finder, Finding, find_all
+from vcl_plugin.training.findings import (
+    CANDIDATE_SCORE,
+    Finding,
+    find_all,
+    find_labelled,
+    find_pair,
+)
 from vcl_plugin.training.limits import choose_cascade
 from vcl_plugin.training.pairs import PairSet
 from vcl_plugin.training.recipe import Recipe
@@ -65,16 +72,12 @@ class Finished:
     validation: Summary
     calibration_error: float
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "candidate_score": CANDIDATE_SCORE,
-            "rating": None if self.rating is None else self.rating.as_dict(),
-            "zoom": None if self.zoom is None else asdict(self.zoom),
-            "min_rating": self.min_rating,
-            "support": asdict(self.support),
-            "validation": self.validation.as_dict(),
-            "calibration_error": round(self.calibration_error, 4),
-        }
+    @property
+    def numbers(self) -> Finish | None:
+        """Those that the localizer needs; None where there was nothing to fit a rating on."""
+        if self.rating is None:
+            return None
+        return Finish(CANDIDATE_SCORE, self.rating, self.min_rating, self.zoom, self.support)
 
 
 def finish_weights(
@@ -103,23 +106,29 @@ def finish_weights(
     found = find_all(weights, pairs, recipe, folder, count, looked_at, ZOOM, processes, advance)
     finished = finish_findings(found.learnt, found.judged, folder, ZOOM, recipe.loop.finish_far)
     limits = choose_cascade(found.looks)
-    model = load_transvcl(weights)
+    model, facts = open_weights(weights)
     counts = {
         "pairs": len(found.learnt),
         "candidates": sum(len(each.segments) for each in found.learnt),
         "validation_pairs": len(folder.pairs),
     }
     plain = judge_network(model, folder, is_refined=False)
-    facts = {
-        **read_facts(weights),
-        "min_score": plain.threshold,
-        "calibration": fit_calibration(plain.pairs),
+    reached = {
         "detector_alone": plain.as_dict(),
-        "cascade": None if limits is None else asdict(limits),
         "finishing": counts,
-        "descriptor": read_descriptor(folder),
+        "validation": finished.validation.as_dict(),
+        "calibration_error": round(finished.calibration_error, 4),
     }
-    save_transvcl(model, out, {**facts, **finished.as_dict()})
+    facts = replace(
+        facts,
+        min_score=plain.threshold,
+        calibration=fit_calibration(plain.pairs),
+        cascade=limits,
+        finish=finished.numbers,
+        descriptor=read_descriptor(folder),
+        history={**facts.history, **reached},
+    )
+    save_transvcl(model, out, facts.as_dict())
     return finished
 
 
@@ -133,12 +142,12 @@ def read_descriptor(folder: Folder) -> str | None:
 
 
 def finish_localizer(
-    finder: Finder, pairs: Iterable[TrainingPair], folder: Folder, max_far: float = 1.0
+    pipeline: Pipeline, pairs: Iterable[TrainingPair], folder: Folder, max_far: float = 1.0
 ) -> Finished:
     """Rating and threshold for any method, so that all of them can be given the same."""
-    learnt = [finder.find(pair.query, pair.reference, pair.boxes) for pair in pairs]
-    judged = [finder.find_labelled(folder, pair) for pair in folder.pairs]
-    return finish_findings(learnt, judged, folder, finder.zoom, max_far)
+    learnt = [find_pair(pipeline, pair.query, pair.reference, pair.boxes) for pair in pairs]
+    judged = [find_labelled(pipeline, folder, pair) for pair in folder.pairs]
+    return finish_findings(learnt, judged, folder, pipeline.zoom, max_far)
 
 
 def finish_findings(
@@ -171,10 +180,7 @@ def rate_finding(finding: Finding, rating: Rating | None) -> list[Segment]:
     """The candidates of one pair, scored anew, before any threshold."""
     if rating is None:
         return finding.segments
-    scores = rating.rate(finding.facts).tolist()
-    return [
-        replace(each, score=score) for each, score in zip(finding.segments, scores, strict=True)
-    ]
+    return rate_segments(finding.segments, finding.facts, rating)
 
 
 def calibrate_point(
@@ -226,9 +232,8 @@ def lift_all(rated: Sequence[Rated], logits: Sequence[float], support: Support) 
 def judge_candidates(
     pair: LabelledPair, candidates: Sequence[Segment], threshold: float
 ) -> JudgedPair:
-    """The pair as a localizer with that threshold answers it: first the threshold, then the choice,
-    for a long unlikely candidate must not hide a short sure one."""
-    found = choose_segments([each for each in candidates if each.score >= threshold])
+    """The pair as a localizer with that threshold answers it."""
+    found = choose_segments(candidates, threshold)
     return JudgedPair(
         query_id=pair.query_id,
         reference_id=pair.reference_id,

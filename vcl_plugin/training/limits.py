@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from retrieval.plugins import Array
 from vcl_plugin.localize.boxes import iou_matrix
-from vcl_plugin.localize.detection import Cascade, TransVCLLocalizer
+from vcl_plugin.localize.detection import TransVCLLocalizer
+from vcl_plugin.localize.weights import Cascade
 from vcl_plugin.localize.zoom import Zoom, cut_pair
 from vcl_plugin.model.fast.frozen import Match
 from vcl_plugin.model.transvcl import TransVCL

@@ -85,10 +85,7 @@ def judge_pair(found: Sequence[Segment], is_copy: bool | None, choices: Pseudo) 
     if is_copy is False:
         return {"boxes": [], "doubtful": [], "is_copy": False}
     # Refined ends bring several boxes of one copy to the same place: it is one copy all the same.
-    sure = [
-        list(each.box)
-        for each in choose_segments([one for one in found if one.score >= choices.min_confidence])
-    ]
+    sure = [list(each.box) for each in choose_segments(found, choices.min_confidence)]
     floor = 1 - choices.min_negative_confidence
     doubtful = [list(each.box) for each in found if floor < each.score < choices.min_confidence]
     if sure:

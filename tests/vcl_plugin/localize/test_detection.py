@@ -14,10 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vcl_plugin.localize.detection as localize_module
+import vcl_plugin.localize.weights as weights_module
 from retrieval.errors import BadDescriptors, BadSetting, MissingWeights
 from retrieval.plugins import Localizer, load_localizer
 from vcl_plugin.localize.boxes import iou_matrix
-from vcl_plugin.localize.detection import Cascade, TransVCLLocalizer, calibrate, select_boxes
+from vcl_plugin.localize.detection import TransVCLLocalizer, calibrate, select_boxes
+from vcl_plugin.localize.weights import Cascade
 from vcl_plugin.model import SMALL, TransVCL, save_transvcl
 from vcl_plugin.model.fast.device import HalvingBatch, choose_device
 from vcl_plugin.model.fast.frozen import FrozenTransVCL, Match, VideoState
@@ -350,7 +352,7 @@ def test_rows_become_boxes_with_the_query_on_the_vertical_axis():
 
 
 def test_absent_weights_are_explained(monkeypatch, tmp_path):
-    monkeypatch.setattr(localize_module, "SHIPPED_WEIGHTS", tmp_path / "none.safetensors")
+    monkeypatch.setattr(weights_module, "SHIPPED_WEIGHTS", tmp_path / "none.safetensors")
     with pytest.raises(MissingWeights, match=r"pass weights=PATH.* or train"):
         TransVCLLocalizer()
     with pytest.raises(MissingWeights, match=r"no weights file at .*nowhere\.pth"):

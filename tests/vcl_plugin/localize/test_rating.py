@@ -12,13 +12,10 @@ from tests.vcl_plugin.localize.test_ends import fixed_camera, planted, unit, wal
 from vcl_plugin.localize.ends import map_pair
 from vcl_plugin.localize.rating import (
     FACTS,
-    FinishedLocalizer,
     Rating,
     choose_segments,
     describe_segments,
-    finish_segments,
 )
-from vcl_plugin.localize.zoom import Zoom
 
 
 def by_agreement() -> Rating:
@@ -116,62 +113,8 @@ def test_rating_survives_json_and_refuses_other_facts():
         Rating((0.0,), (1.0,), ((1.0, 1.0),), (1.0, 0.0))
 
 
-def test_rated_copy_stays_and_rated_scene_goes():
-    query, reference, truth = planted()
-    loose = Segment(Span(24, 57), Span(34, 67), 0.2)
-    (found,) = finish_segments(query, reference, [loose], by_agreement(), min_score=0.5)
-    assert found.score > 0.9
-    assert max(abs(a - b) for a, b in zip(found.box, truth, strict=True)) <= 1
-    assert finish_segments(*same_scene(), [SEGMENT], by_agreement(), min_score=0.5) == []
-    assert finish_segments(query, reference, [], by_agreement()) == []
-
-
-def test_long_pair_is_judged_around_each_candidate(monkeypatch):
-    query, reference, _ = planted()
-    loose = Segment(Span(24, 57), Span(34, 67), 0.2)
-    whole = finish_segments(query, reference, [loose], by_agreement())
-    monkeypatch.setattr("vcl_plugin.localize.rating.MAX_CELLS", 100)
-    monkeypatch.setattr("vcl_plugin.localize.rating.SURROUNDINGS", 20)
-    (found,) = finish_segments(query, reference, [loose], by_agreement())
-    assert found.box == whole[0].box
-
-
 def test_of_two_results_over_the_same_frames_the_one_with_more_to_expect_stays():
     long = Segment(Span(0, 40), Span(0, 40), 0.8)
     part = Segment(Span(10, 20), Span(10, 20), 0.9)
     apart = Segment(Span(60, 70), Span(0, 10), 0.3)
     assert choose_segments([part, apart, long]) == [long, apart]
-
-
-def test_finished_localizer_joins_what_tiles_cut():
-    query, reference, truth = planted()
-
-    class Tiled:
-        """Finds nothing in the whole pair, and in a tile the piece of the copy inside it."""
-
-        name, fingerprint = "tiled", "tiled-1"
-
-        def localize(self, query, reference):
-            similarity = query @ reference.T
-            if len(query) > 30:
-                return []
-            rows, columns = np.nonzero(similarity > 0.75)
-            if len(rows) < 8:
-                return []
-            return [
-                Segment(
-                    Span(float(rows.min()), float(rows.max() + 1)),
-                    Span(float(columns.min()), float(columns.max() + 1)),
-                    0.4,
-                )
-            ]
-
-        def localize_many(self, query, references):
-            return [self.localize(query, each) for each in references]
-
-    finished = FinishedLocalizer(Tiled(), by_agreement(), 0.5, Zoom(30, 10))
-    (found,) = finished.localize(query, reference)
-    assert max(abs(a - b) for a, b in zip(found.box, truth, strict=True)) <= 1
-    assert finished.localize_many(query, [reference]) == [[found]]
-    other = FinishedLocalizer(Tiled(), by_agreement(), 0.6, Zoom(30, 10))
-    assert finished.fingerprint != other.fingerprint

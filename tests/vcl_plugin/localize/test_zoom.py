@@ -29,8 +29,8 @@ def frames(count: int) -> np.ndarray:
 
 def test_short_pair_is_looked_at_once():
     recorder = Recorder()
-    assert len(look_closer(recorder, frames(100), frames(120), Zoom(96, 32))) == 1
-    assert len(look_closer(recorder, frames(900), frames(900), None)) == 1
+    assert len(look_closer(recorder, frames(100), frames(120), Zoom(96, 32)).segments) == 1
+    assert len(look_closer(recorder, frames(900), frames(900), None).segments) == 1
 
 
 def test_pair_of_too_many_tiles_is_looked_at_once():
@@ -41,7 +41,7 @@ def test_pair_of_too_many_tiles_is_looked_at_once():
 
 def test_tiles_of_both_sides_meet_and_report_in_the_pairs_time():
     recorder = Recorder()
-    found = look_closer(recorder, frames(150), frames(60), Zoom(96, 32))
+    found = look_closer(recorder, frames(150), frames(60), Zoom(96, 32)).segments
     assert recorder.shapes == [(150, 60), (96, 60), (96, 60)]
     assert [each.query.start for each in found] == [0, 0, 54]
     assert all(each.reference == Span(1, 3) for each in found)

@@ -10,9 +10,11 @@ from retrieval.records import Segment, Span
 from tests.vcl_plugin.training.planted_pairs import PlantedPairs, plant
 from tests.vcl_plugin.training.test_run import RECIPE, make_folder
 from vcl_plugin.evaluation.folder import Folder
+from vcl_plugin.localize.pipeline import Pipeline
 from vcl_plugin.localize.rating import FACTS
+from vcl_plugin.localize.zoom import Look
 from vcl_plugin.model import TransVCL, read_facts, save_transvcl
-from vcl_plugin.training.findings import Finder, draw_pairs
+from vcl_plugin.training.findings import draw_pairs, find_pair
 from vcl_plugin.training.finishing import (
     SUPPORTS,
     choose_point,
@@ -52,9 +54,17 @@ class Guessing:
         return [self.localize(query, each) for each in references]
 
 
-def collect(pairs, read_logit=None):
-    finder = Finder(Guessing(), read_logit=read_logit)
-    return stack_findings([finder.find(each.query, each.reference, each.boxes) for each in pairs])
+class Sure(Guessing):
+    """Also says that there is a copy."""
+
+    def look(self, query, reference):
+        return Look(self.localize(query, reference), 7.0)
+
+
+def collect(pairs, localizer=None):
+    pipeline = Pipeline(localizer or Guessing())
+    found = [find_pair(pipeline, each.query, each.reference, each.boxes) for each in pairs]
+    return stack_findings(found)
 
 
 def test_rating_tells_right_candidates_from_wrong_ones():
@@ -78,7 +88,7 @@ def test_nothing_to_tell_apart_gives_no_rating():
 def test_any_method_can_be_finished(tmp_path):
     folder = Folder(make_folder(tmp_path / "val", count=9))
     pairs = list(draw_pairs(PlantedPairs(), RECIPE, range(30)))
-    finished = finish_localizer(Finder(Guessing()), pairs, folder)
+    finished = finish_localizer(Pipeline(Guessing()), pairs, folder)
     assert finished.validation.f_score > 0.9
     assert finished.validation.far == 0
     assert finished.calibration_error < 0.2
@@ -108,8 +118,7 @@ def test_threshold_gives_up_recall_for_the_false_alarms_that_are_allowed(tmp_pat
 
 def test_what_is_known_of_the_pair_is_a_fact_of_each_candidate():
     pairs = [plant(0), plant(1, is_copy=False)]
-    read = lambda query, reference: 7.0  # noqa: E731
-    known, _ = collect(pairs, read)
+    known, _ = collect(pairs, Sure())
     unknown, _ = collect(pairs)
     place = FACTS.index("video")
     assert (known[:, place] == 7).all()

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from tests.vcl_plugin.training.planted_pairs import plant
-from vcl_plugin.localize.detection import Cascade, TransVCLLocalizer
+from vcl_plugin.localize.detection import TransVCLLocalizer
+from vcl_plugin.localize.weights import Cascade
 from vcl_plugin.localize.zoom import Zoom
 from vcl_plugin.model import SMALL, TransVCL
 from vcl_plugin.training.limits import Looks, choose_cascade, collect_looks, skipped_share
