@@ -18,8 +18,9 @@ import time  # noqa: E402
 
 import numpy as np  # noqa: E402
 
+from retrieval.arrays import cosine_map  # noqa: E402
 from retrieval.plugins import load_localizer  # noqa: E402
-from vcl_plugin.align.aligner import Aligner, cosine_map  # noqa: E402
+from vcl_plugin.align.aligner import Aligner  # noqa: E402
 
 SIZES = (300, 1200)
 # VCSL's implementations with their command-line defaults, one CPU core, milliseconds per pair.

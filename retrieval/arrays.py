@@ -2,7 +2,7 @@
 
 In: whatever a caller has: a list, a memory map, float16, a slice with strides.
 Out: a contiguous float32 array (frames, dimension), or `BadDescriptors` with the reason; rows of
-unit length for those who compare.
+unit length and cosines for those who compare.
 Called at the door of the store, the index and every localizer.
 """
 
@@ -66,3 +66,15 @@ def unit(rows: NDArray[np.floating]) -> Array:
     """Every row scaled to length 1; a row of zeros stays."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.maximum(lengths, 1e-12), np.float32)
+
+
+def cosine_map(query: Array, reference: Array) -> Array:
+    """Cosine of every query frame (rows) with every reference frame (columns).
+
+    >>> cosine_map(np.eye(2), np.array([[0, 3]]))
+    array([[0.],
+           [1.]], dtype=float32)
+    """
+    one, other = (unit(np.asarray(side, np.float32)) for side in (query, reference))
+    similarity: Array = one @ other.T
+    return similarity

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from retrieval.arrays import as_descriptors
+from retrieval.arrays import as_descriptors, unit
 from retrieval.plugins import Array
 from retrieval.records import Segment
 from vcl_plugin.align.matches import Map, Matches, find_matches
@@ -89,9 +89,9 @@ class Aligner(ABC):
         return self.localize_many(query, [reference])[0]
 
     def localize_many(self, query: Array, references: Sequence[Array]) -> list[list[Segment]]:
-        rows = unit_rows(as_descriptors(query, "query"))
+        rows = unit(as_descriptors(query, "query"))
         return [
-            self.localize_map(rows @ unit_rows(as_descriptors(each, f"reference {number}")).T)
+            self.localize_map(rows @ unit(as_descriptors(each, f"reference {number}")).T)
             for number, each in enumerate(references)
         ]
 
@@ -162,14 +162,3 @@ class Aligner(ABC):
         common = intersection_matrix([piece.box], boxes)[0]
         smaller = np.minimum(box_areas([piece.box]), box_areas(boxes))
         return bool((common <= self.max_overlap * smaller).all())
-
-
-def cosine_map(query: Array, reference: Array) -> Map:
-    """Cosine of every query frame (rows) with every reference frame (columns)."""
-    similarity: Map = unit_rows(query) @ unit_rows(reference).T
-    return similarity
-
-
-def unit_rows(descriptors: Array) -> Array:
-    lengths = np.linalg.norm(descriptors, axis=1, keepdims=True)
-    return descriptors / np.maximum(lengths, 1e-12)

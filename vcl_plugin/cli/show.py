@@ -12,12 +12,12 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from retrieval.arrays import cosine_map
 from retrieval.errors import NotFound, Refused
 from retrieval.media.video import read_frames
 from retrieval.pairing import match_rows
 from retrieval.plugins import load_localizer
 from retrieval.settings import load_settings
-from vcl_plugin.align.aligner import cosine_map
 from vcl_plugin.cli.localize import ARRAYS, read_input
 from vcl_plugin.cli.output import print_json, stdout
 from vcl_plugin.reports.attention import look_inside

@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from retrieval.arrays import unit
 from retrieval.plugins import Array
 from vcl_plugin.evaluation.composition import MAX_SPEED, Box, Geometry
 from vcl_plugin.training.recipe import Augment
@@ -205,7 +206,7 @@ def add_same_scenes(pair: TrainingPair, draw: Draw) -> TrainingPair:
     scenes = int(draw.integers(1, 5))
     if min(end - start for start, end in spans) < 4 * scenes:
         return pair
-    bases = _unit(draw.standard_normal((scenes, pair.query.shape[1]), np.float32))
+    bases = unit(draw.standard_normal((scenes, pair.query.shape[1]), np.float32))
     # Half of the scenes look like something: a frame of one of the videos, elsewhere.
     for known in np.flatnonzero(draw.random(scenes) < 0.5):
         side = sides[int(draw.integers(2))]
@@ -215,11 +216,11 @@ def add_same_scenes(pair: TrainingPair, draw: Draw) -> TrainingPair:
     for side, (start, end) in zip(sides, spans, strict=True):
         cuts = np.linspace(start, end, scenes + 1).astype(int)
         for place, (low, high) in enumerate(pairwise(cuts)):
-            take = _unit(draw.standard_normal((1, side.shape[1]), np.float32))
+            take = unit(draw.standard_normal((1, side.shape[1]), np.float32))
             drift = np.cumsum(_noise((high - low, side.shape[1]), 0.15, draw), axis=0)
             frames = likeness[place] * bases[place] + np.sqrt(1 - likeness[place] ** 2) * take
             frames = frames + draw.uniform(0.1, 1.0) * drift + sways[place].move(high - low, draw)
-            side[low:high] = _unit(frames.astype(np.float32))
+            side[low:high] = unit(frames.astype(np.float32))
     return replace(pair, query=sides[0], reference=sides[1])
 
 
@@ -235,7 +236,7 @@ class Sway:
     @classmethod
     def draw(cls, draw: Draw, dimension: int) -> Sway:
         reach = draw.uniform(0.1, 0.7) if draw.random() < 0.5 else 0.0
-        ways = _unit(draw.standard_normal((int(draw.integers(1, 6)), dimension), np.float32))
+        ways = unit(draw.standard_normal((int(draw.integers(1, 6)), dimension), np.float32))
         return cls(reach * ways, float(draw.uniform(2, 12)), bool(draw.random() < 0.5))
 
     def move(self, length: int, draw: Draw) -> Array:
@@ -277,21 +278,21 @@ def _free_span(
 
 def add_noise(pair: TrainingPair, length: float, draw: Draw) -> TrainingPair:
     query, reference = (
-        _unit(side + _noise(side.shape, length, draw)) for side in (pair.query, pair.reference)
+        unit(side + _noise(side.shape, length, draw)) for side in (pair.query, pair.reference)
     )
     return replace(pair, query=query, reference=reference)
 
 
 def shift_features(pair: TrainingPair, draw: Draw) -> TrainingPair:
     """One direction shared by all frames: unrelated cosines rise from 0 to as much as 0.5."""
-    direction = _unit(draw.standard_normal((1, pair.query.shape[1]), np.float32))
+    direction = unit(draw.standard_normal((1, pair.query.shape[1]), np.float32))
     shift = direction * np.float32(draw.uniform(0.0, 1.0))
-    return replace(pair, query=_unit(pair.query + shift), reference=_unit(pair.reference + shift))
+    return replace(pair, query=unit(pair.query + shift), reference=unit(pair.reference + shift))
 
 
 def turn_features(pair: TrainingPair, draw: Draw) -> TrainingPair:
     """The same random rotation of the feature space on both sides; all cosines stay."""
-    mirrors = _unit(draw.standard_normal((REFLECTIONS, pair.query.shape[1]), np.float32))
+    mirrors = unit(draw.standard_normal((REFLECTIONS, pair.query.shape[1]), np.float32))
     query, reference = pair.query, pair.reference
     for mirror in mirrors:
         query = query - 2 * np.outer(query @ mirror, mirror)
@@ -302,9 +303,3 @@ def turn_features(pair: TrainingPair, draw: Draw) -> TrainingPair:
 def _noise(shape: tuple[int, ...], length: float, draw: Draw) -> Array:
     scale = np.float32(length / np.sqrt(shape[1]))
     return draw.standard_normal(shape, np.float32) * scale
-
-
-def _unit(rows: Array) -> Array:
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    unit: Array = (rows / np.maximum(lengths, 1e-9)).astype(np.float32)
-    return unit

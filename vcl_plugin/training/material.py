@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from retrieval.arrays import unit
 from retrieval.describe.descriptors import load_descriptor
 from retrieval.describe.fitting.material import Split
 from retrieval.plugins import Array
@@ -97,7 +98,7 @@ class Material:
             return vectors
         share = np.array([[stillness.get(each.source, 0.0)] for each in views], np.float32)
         vectors = (1 - share) * vectors + share * self._means[self._scenes[numbers]]
-        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+        return unit(vectors)
 
     def numbers(self, views: Sequence[View]) -> NDArray[np.intp]:
         return np.fromiter((self._number(view) for view in views), np.intp, len(views))
