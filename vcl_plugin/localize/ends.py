@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.plugins import Array, Localizer
 from retrieval.records import Segment, Span
-from vcl_plugin.localize.changes import changes_of
+from vcl_plugin.localize.maps import Map, Maps, map_pair
 from vcl_plugin.localize.zoom import shift_segment
-
-Map = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -42,23 +39,6 @@ class Refinement:
 
 
 DEFAULT = Refinement()
-
-
-class Maps(NamedTuple):
-    """Two videos frame against frame: as they look, and by what each adds to its scene.
-
-    With what changes at another pace than one to one are asked of.
-    """
-
-    similarity: Map
-    changes: Map  # below zero cut off
-    query: Array  # frames as they came
-    reference_changes: Array
-
-
-def map_pair(query: Array, reference: Array) -> Maps:
-    one, other = changes_of(query), changes_of(reference)
-    return Maps(cosine_map(query, reference), (one @ other.T).clip(0), query, other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,15 +222,6 @@ def _along(similarity: Map, rows: NDArray[np.intp], columns: NDArray[np.floating
     is_inside = (columns > -0.75) & (columns < width - 0.25)
     mixed: Map = np.where(is_inside, left * (1 - share) + right * share, 0.0).astype(np.float32)
     return mixed
-
-
-def cosine_map(query: Array, reference: Array) -> Map:
-    one, other = (
-        side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12)
-        for side in (np.asarray(query, np.float32), np.asarray(reference, np.float32))
-    )
-    similarity: Map = one @ other.T
-    return similarity
 
 
 class RefinedLocalizer:

@@ -5,7 +5,7 @@ Out: `Pipeline`, a `Localizer`. Workers, `vcl localize` and evaluation load it b
 `transvcl`; finishing and `benchmarks/compare.py` stop after the steps whose results they need.
 
     1. look    the detector on the whole pair and on tiles of it      zoom, detection, motion
-    2. map     every query frame against every reference frame        ends.map_pair
+    2. map     every query frame against every reference frame        maps
     3. ends    each end moved to where the frames stop agreeing       ends
     4. facts   what speaks for each candidate                         rating, changes
     5. rate    facts become a probability                             rating.Rating
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -28,7 +28,8 @@ from retrieval.errors import MissingWeights
 from retrieval.plugins import Array, Localizer
 from retrieval.records import Segment
 from vcl_plugin.localize.detection import TransVCLLocalizer, choose_cascade
-from vcl_plugin.localize.ends import DEFAULT, Maps, Refinement, map_pair, refine_segment
+from vcl_plugin.localize.ends import DEFAULT, Refinement, refine_segment
+from vcl_plugin.localize.maps import Maps, map_surroundings
 from vcl_plugin.localize.rating import (
     NO_SUPPORT,
     Facts,
@@ -40,9 +41,6 @@ from vcl_plugin.localize.rating import (
 )
 from vcl_plugin.localize.weights import SHIPPED_WEIGHTS, Cascade, open_weights
 from vcl_plugin.localize.zoom import Zoom, join_pieces, look_closer, shift_segment
-
-# Beyond this many cells of a map (64 MB) each candidate is judged in its surroundings alone.
-MAX_CELLS, SURROUNDINGS = 16_000_000, 300
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ class Pipeline:
         look = look_closer(self.localizer, query, reference, self.zoom)
         groups = []
         # 2. The maps around them.
-        for maps, segments, low, start in map_candidates(query, reference, look.segments):
+        for maps, segments, low, start in map_surroundings(query, reference, look.segments):
             # 3. Ends to the second; pieces of one copy become one segment.
             refined = refine_candidates(maps, segments, self.refinement)
             # 4. What speaks for each of them.
@@ -133,27 +131,6 @@ class Pipeline:
             # 6. Higher where the network takes the whole pair for a copy.
             rated += [self.support.lift(each, group.logit) for each in scored]
         return rated
-
-
-def map_candidates(
-    query: Array, reference: Array, segments: Sequence[Segment]
-) -> Iterator[tuple[Maps, list[Segment], int, int]]:
-    """Maps, the segments in the maps' own time, and where the maps start in query and reference.
-
-    One map of the whole pair, or of the surroundings of each segment where that would not fit.
-    """
-    if not segments:
-        return
-    if len(query) * len(reference) <= MAX_CELLS:
-        yield map_pair(query, reference), list(segments), 0, 0
-        return
-    for each in segments:
-        low, start = (
-            max(0, int(side.start) - SURROUNDINGS) for side in (each.query, each.reference)
-        )
-        high, end = (int(side.end) + SURROUNDINGS for side in (each.query, each.reference))
-        maps = map_pair(query[low:high], reference[start:end])
-        yield maps, [shift_segment(each, -low, -start)], low, start
 
 
 def refine_candidates(

@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from retrieval.records import Segment
 from vcl_plugin.localize.boxes import box_areas, intersection_matrix
 from vcl_plugin.localize.changes import describe_line
-from vcl_plugin.localize.ends import Maps
+from vcl_plugin.localize.maps import Map, Maps
 
-Map = NDArray[np.float32]
 Facts = NDArray[np.float64]
 FACTS = (
     "confidence",  # logit of the method's own score

@@ -171,8 +171,8 @@ def test_long_pair_is_judged_around_each_candidate(monkeypatch):
     loose = Segment(Span(24, 57), Span(34, 67), 0.2)
     pipeline = Pipeline(Saying(loose), by_agreement())
     whole = pipeline.localize(query, reference)
-    monkeypatch.setattr("vcl_plugin.localize.pipeline.MAX_CELLS", 100)
-    monkeypatch.setattr("vcl_plugin.localize.pipeline.SURROUNDINGS", 20)
+    monkeypatch.setattr("vcl_plugin.localize.maps.MAX_CELLS", 100)
+    monkeypatch.setattr("vcl_plugin.localize.maps.SURROUNDINGS", 20)
     (found,) = pipeline.localize(query, reference)
     assert found.box == whole[0].box
 

@@ -9,7 +9,7 @@ import pytest
 
 from retrieval.records import Segment, Span
 from tests.vcl_plugin.localize.test_ends import fixed_camera, planted, unit, walk
-from vcl_plugin.localize.ends import map_pair
+from vcl_plugin.localize.maps import map_pair
 from vcl_plugin.localize.rating import (
     FACTS,
     Rating,
