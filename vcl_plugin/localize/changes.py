@@ -1,9 +1,15 @@
-"""What frames of a fixed camera agree in: their changes along a found line, and along none beside.
+"""Changes of two videos, compared along a segment's line and along lines parallel to it.
 
-In: the query's frames, what each reference second adds to its scene, and a segment between them.
-Out: four facts, see `LineFacts`.
-Called by `rating`. The query is first taken at the reference's pace along the line and only then
-asked for its changes: in a copy that runs faster each second has another scene around it.
+In: the query's frames, the changes of all reference seconds, and a segment between them.
+Out: four facts of the segment, see `LineFacts`.
+Called by `rating`; `changes_of` also by `maps`.
+
+In front of a fixed camera all frames look alike, so their similarity cannot tell a copy from
+another hour of the same place. Changes can: the change of a frame is what it adds to the frames
+around it (a passer-by, a door). In a copy they agree along the line and nowhere else.
+
+A copy at another speed has other frames around each second. So the query is first resampled along
+the line, one frame a reference second, and its changes are computed from those frames.
 """
 
 from __future__ import annotations
@@ -20,43 +26,50 @@ from retrieval.plugins import Array
 from retrieval.records import Segment
 from vcl_plugin.model.similarity import SCENE_REACH, frame_changes
 
-# Query seconds: a copy starts between two frames, and its line is not known better than that.
-# Without thirds, of 84 edited validation files of fixed cameras four fewer are told from others.
+# The line is tried at these distances from where it was found, in query seconds: a copy may start
+# between two frames, so its line is not known better than that. Without the thirds, four fewer of
+# 84 edited validation files of fixed cameras are told from footage that is no copy.
 PHASES = (-1.0, -2 / 3, -1 / 3, 0.0, 1 / 3, 2 / 3, 1.0)
-APART = 3  # query seconds from which on another line is another moment
-PARALLELS = 9  # other lines to either side
-# What one second says for a copy whose line is its best of all, and against one whose is not:
-# logarithms of how much likelier that is in a copy (.85) than in two takes of a scene (.17).
+APART = 3  # query seconds; a parallel line farther away than this shows another moment
+PARALLELS = 9  # parallel lines on either side
+# A second votes for the copy if its changes agree better on the line than on all parallel ones,
+# and against it if not. The weights are logarithms of likelihood ratios: the line is best in .85
+# of the seconds of a copy, and in .17 of those of two takes of a scene.
 VOTE_FOR, VOTE_AGAINST = 1.61, -1.71
 
 
 class LineFacts(NamedTuple):
-    """How changes agree along a line."""
+    """How well changes agree along a line."""
 
-    mean: float  # of their cosines
-    lead: float  # above the best parallel line
-    votes: float  # of seconds that agree best on the line, against chance
-    proof: float  # lead over all parallel lines, in standard errors
+    mean: float  # cosine
+    lead: float  # of that mean over the best parallel line's
+    votes: float  # sum of all seconds' votes, divided by 10
+    proof: float  # mean lead over all parallel lines, in standard errors, divided by 10
 
 
 def changes_of(frames: Array) -> Array:
-    """What each frame adds to the scene around it, see `frame_changes`."""
+    """What each frame adds to the frames around it, see `frame_changes`."""
     changes: Array = frame_changes(torch.from_numpy(np.array(frames, np.float32))).numpy()
     return changes
 
 
 def describe_line(query: Array, reference_changes: Array, segment: Segment) -> LineFacts:
-    """Facts of one segment; lines that mostly leave both videos take no part."""
+    """Facts of one segment.
+
+    The parallel lines are the segment's own, moved along the query. Where that leads out of the
+    query, as it soon does in a short one, the line is moved along the reference instead.
+    """
     line, pace = segment.line, segment.line.pace
     first = min(int(segment.reference.start), len(reference_changes) - 1)
     seconds = reference_changes[first : max(math.ceil(segment.reference.end), first + 1)]
-    step = max(1, round(1 / pace))
+    step = max(1, round(1 / pace))  # reference seconds between two parallel lines
     nearest = int(APART / (step * pace)) + 1
     shifts = step * np.arange(nearest, nearest + PARALLELS)
     reach = int(shifts[-1]) + SCENE_REACH
 
     def along(phases: Sequence[float], margin: int) -> tuple[Array, NDArray[np.bool_]]:
-        """Changes of the query at the reference's seconds, `margin` more to either side."""
+        """Changes of the resampled query, from `margin` seconds before the segment to as many
+        after it; and which of its frames lie inside the query."""
         middles = np.arange(first - margin, first + len(seconds) + margin) + 0.5
         places = line.query_at(middles) - 0.5
         return _changes_at(query, places[:, None] + np.asarray(phases))
@@ -67,8 +80,7 @@ def describe_line(query: Array, reference_changes: Array, segment: Segment) -> L
     changes, is_shown = along((0.0,), reach)
     beside = np.arange(len(seconds))[:, None] + np.concatenate([-shifts, shifts])
     off = _agree(seconds, changes[reach + beside, 0], is_shown[reach + beside, 0])
-    # A short query is left at once: there the line is one of its seconds and another reference's.
-    rows = first + beside
+    rows = first + beside  # for where a parallel line leaves the query, see above
     is_known = (rows >= 0) & (rows < len(reference_changes)) & is_shown[reach:-reach]
     others = reference_changes[rows.clip(0, len(reference_changes) - 1)]
     instead = _agree(changes[reach:-reach, 0], others, is_known)
@@ -76,7 +88,10 @@ def describe_line(query: Array, reference_changes: Array, segment: Segment) -> L
 
 
 def _changes_at(frames: Array, places: NDArray[Any]) -> tuple[Array, NDArray[np.bool_]]:
-    """Changes of frames taken at places (n, k), also between two; and where there are any."""
+    """Changes of k videos made of the frames at `places` (n, k), and which places are inside.
+
+    A place between two frames gets a mixture of both; one outside gets no frame.
+    """
     is_inside = (places > -0.5) & (places < len(frames) - 0.5)
     inside = places.clip(0, len(frames) - 1)
     before = np.floor(inside).astype(int)
@@ -87,13 +102,13 @@ def _changes_at(frames: Array, places: NDArray[Any]) -> tuple[Array, NDArray[np.
 
 
 def _agree(seconds: Array, changes: Array, is_shown: NDArray[np.bool_]) -> Array:
-    """Cosines (seconds, lines); nan where a line has left the videos."""
+    """Cosines (seconds, lines); nan where a line is outside the videos."""
     cosines: Array = np.where(is_shown, np.einsum("ij,ikj->ik", seconds, changes), np.nan)
     return cosines
 
 
 def _weigh(on: Array, off: Array) -> LineFacts:
-    """Facts by cosines on the line, at all its phases, and on those parallel to it."""
+    """Facts from the cosines on the line, one column a phase, and on the parallel lines."""
     means, others = _means(on), _means(off)
     best = int(means.argmax())
     mine, theirs = np.nan_to_num(on), np.nan_to_num(off)
@@ -112,7 +127,7 @@ def _weigh(on: Array, off: Array) -> LineFacts:
 
 
 def _means(cosines: Array) -> Array:
-    """Of each line; 0 for one of which more than half is in neither video."""
+    """Mean cosine of each line; 0 if more than half of the line is outside the videos."""
     is_known = ~np.isnan(cosines)
     count = is_known.sum(axis=0)
     sums = np.nan_to_num(cosines).clip(0).sum(axis=0)

@@ -38,9 +38,8 @@ from vcl_plugin.model.fast.frozen import FrozenTransVCL, VideoState
 from vcl_plugin.model.transvcl import TransVCL
 
 Detected = tuple[Boxes, NDArray[Any], Boxes]  # boxes, their scores, the tile that saw each
-# Half a frame: what clamping leaves of a box below that is no segment.
-_MIN_SIDE = 0.5
-# Direction and speed are read from the middle of a long segment: a 2-hour map would take 200 MB.
+_MIN_SIDE = 0.5  # seconds; a box of which clamping leaves less is dropped
+# Direction and speed are read from the middle of a long segment: a map of 2 hours takes 200 MB.
 _MOTION_FRAMES = 1200
 
 

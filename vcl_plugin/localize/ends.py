@@ -1,9 +1,9 @@
 """Ends of a found copy, set to the second by the frames themselves.
 
-In: two descriptor arrays and the segments a method found between them. Out: the same segments,
-each end trimmed or extended along the line that the copy draws in the map.
-Called after any localizer: `RefinedLocalizer` gives the step to all methods alike, so that a
-comparison of methods is none of their manners at the ends.
+In: the maps of a pair and a segment found in it. Out: the segment, with each end trimmed or
+extended along the line that the copy draws in the map.
+Called by `pipeline`. `RefinedLocalizer` adds the step to any other method, so that a comparison of
+methods does not depend on how carefully each of them sets its ends.
 """
 
 from __future__ import annotations
@@ -25,17 +25,21 @@ class Refinement:
     """How far an end may move, and what counts as a match. Chosen on validation pairs."""
 
     revision: int = 2  # part of the fingerprint
-    extend_share: float = 0.3  # of the segment's length, at either end
-    min_extend: int = 6  # seconds, for short segments
+    # An end may move outwards by this share of the segment's length, or by so many seconds if that
+    # is more; inwards by `trim_share`.
+    extend_share: float = 0.3
+    min_extend: int = 6
     trim_share: float = 0.45
-    level: float = 0.4  # between background and match: where a frame stops belonging
+    # A frame belongs to the copy if its similarity exceeds the background's by this share of the
+    # match's lead over the background.
+    level: float = 0.4
     change_weight: float = 1.5  # of changes, times how alike all frames of the box are
     speed_range: float = 1.35  # the line may be this much steeper or flatter than the box
-    plain_range: tuple[float, float] = (0.6, 1.7)  # boxes of these speeds may be plain copies
-    plain_bonus: float = 1.02
-    speed_doubt: float = 0.3
-    min_contrast: float = 0.08  # a map flatter than that says nothing, the box stays
-    reversed_margin: float = 1.08  # a still shot fits both directions; backwards must fit better
+    plain_range: tuple[float, float] = (0.6, 1.7)  # boxes of these speeds may be of speed 1
+    plain_bonus: float = 1.02  # factor on the fit of speed 1
+    speed_doubt: float = 0.3  # how much a speed other than 1 costs, see `fit_line`
+    min_contrast: float = 0.08  # if the match leads the background by less, the box stays
+    reversed_margin: float = 1.08  # factor on forward fits: a still shot fits both directions
 
 
 DEFAULT = Refinement()
@@ -62,7 +66,7 @@ def refine_segments(
     segments: Sequence[Segment],
     choices: Refinement = DEFAULT,
 ) -> list[Segment]:
-    """The segments with better ends, in the same order, none lost and none added."""
+    """The segments with better ends, in the same order; none is lost and none is added."""
     if not segments:
         return []
     maps = map_pair(query, reference)
@@ -70,10 +74,10 @@ def refine_segments(
 
 
 def refine_segment(maps: Maps, segment: Segment, choices: Refinement) -> Segment:
-    """One segment on the pair's whole maps; unchanged where they are too flat to tell.
+    """The segment with better ends; unchanged where the map is too flat to show any.
 
-    Once is best: on 326 loosened boxes of made-up pairs a second round lost what the first gained
-    (mean IoU .713 loose, .887 after one round, .882 after two).
+    One round is best: on 326 loosened boxes of made-up pairs a second one lost a part of the gain
+    (mean IoU .713 before, .887 after one round, .882 after two).
     """
     low = max(0, int(segment.query.start - _room(segment, choices)) - 1)
     high = int(segment.query.end + _room(segment, choices)) + 2
@@ -84,11 +88,11 @@ def refine_segment(maps: Maps, segment: Segment, choices: Refinement) -> Segment
 
 
 def weigh_evidence(maps: Maps, segment: Segment, choices: Refinement, low: int, high: int) -> Map:
-    """Query seconds `low` to `high` of the similarity, and of the changes as much as is needed.
+    """Similarity plus weighted changes, of query seconds `low` to `high`.
 
-    Where all frames of the box are alike, as before a fixed camera, only changes can tell the line;
-    where they are not, similarity alone does. On 402 loosened boxes of made-up pairs the mean IoU
-    rose from .847 to .854 with it, and from .839 to .856 where the scenes hardly moved.
+    The more alike all frames of the box are, the more the changes weigh: in front of a fixed camera
+    they alone show the line, elsewhere similarity is enough. On 402 loosened boxes of made-up pairs
+    the mean IoU rose from .847 to .854 by it, and from .839 to .856 where the scenes hardly moved.
     """
     q_start, r_start, q_end, r_end = (int(each) for each in segment.box)
     box = maps.similarity[q_start : q_end + 1, r_start : r_end + 1]
@@ -105,7 +109,7 @@ def _refine(similarity: Map, segment: Segment, choices: Refinement) -> Segment:
     if found is None:
         return segment
     first, last = found
-    # Frames are seconds: the first one starts half a step before its middle, the last ends after.
+    # Cells are middles of seconds: the copy starts half a second before that of its first one.
     edges = line.columns_at(np.asarray([first - 0.5, last - 0.5], np.float32)) + 0.5
     r_start, r_end = float(edges.min()), float(edges.max())
     r_start, r_end = max(0.0, r_start), min(float(similarity.shape[1]), r_end)
@@ -123,8 +127,8 @@ def _refine(similarity: Map, segment: Segment, choices: Refinement) -> Segment:
 def fit_line(similarity: Map, segment: Segment, choices: Refinement) -> FittedLine | None:
     """The straight line through the box along which the frames agree most.
 
-    Speeds near the box's own and, if it is not far, exactly 1 compete in both directions; equal
-    fits go to speed 1 and forwards, because a still shot agrees with every line.
+    Tried are speeds near the box's own, and exactly 1 if that is not far, in both directions. A
+    still shot agrees with every line, so of equally good ones speed 1 and forwards win.
     """
     q_start, r_start, q_end, r_end = segment.box
     rows = np.arange(int(q_start), min(int(np.ceil(q_end)), similarity.shape[0]))
@@ -137,14 +141,14 @@ def fit_line(similarity: Map, segment: Segment, choices: Refinement) -> FittedLi
     middle_q, middle_r = (q_start + q_end) / 2 - 0.5, (r_start + r_end) / 2 - 0.5
     reach = max(6, round(0.5 * (r_end - r_start)))  # in half seconds
     shifts = np.arange(-reach, reach + 1) / 2
-    # Few frames cannot tell a speed: the shorter the copy, the more it takes to leave 1.
+    # A few frames do not show a speed: the shorter the copy, the better another speed must fit.
     doubt = choices.speed_doubt * min(1.0, 8.0 / len(rows))
     best: FittedLine | None = None
     best_value = -np.inf
     for direction in (1.0, -1.0):
         for each in speeds:
             slope = direction * float(each)
-            # On whole and half seconds, so that a plain copy is met exactly.
+            # At whole and half seconds, so that a copy at speed 1 is met exactly.
             offsets = np.round(2 * (middle_r - slope * middle_q)) / 2 + shifts  # (S,)
             values = _along(similarity, rows, slope * rows[None] + offsets[:, None]).mean(axis=1)
             place = int(values.argmax())
@@ -160,10 +164,10 @@ def fit_line(similarity: Map, segment: Segment, choices: Refinement) -> FittedLi
 def _find_ends(
     similarity: Map, segment: Segment, line: FittedLine, choices: Refinement
 ) -> tuple[int, int] | None:
-    """First and last + 1 query second that belong to the copy.
+    """The first query second of the copy, and the one after its last; None if the map is too flat.
 
-    Each second gains its similarity above a level halfway between the background and the match;
-    the stretch with the largest sum wins. A poor second inside is bridged when better ones follow.
+    The copy is the run of seconds with the largest sum of gains; a second's gain is its similarity
+    above a level between background and match. So a poor second is kept if good ones follow it.
     """
     q_start, q_end = segment.query.start, segment.query.end
     length = q_end - q_start
@@ -185,27 +189,27 @@ def _find_ends(
     if match - background < choices.min_contrast:
         return None
     gains = values - (background + choices.level * (match - background))
-    return _best_stretch(gains, low, q_start, q_end, choices.trim_share * length)
+    return _best_run(gains, low, q_start, q_end, choices.trim_share * length)
 
 
 def _room(segment: Segment, choices: Refinement) -> float:
-    """Seconds by which an end may move outwards."""
+    """How many seconds an end may move outwards."""
     return max(choices.min_extend, choices.extend_share * segment.query.seconds)
 
 
-def _best_stretch(
+def _best_run(
     gains: NDArray[np.floating], low: int, q_start: float, q_end: float, most: float
 ) -> tuple[int, int]:
-    """The stretch of largest sum that starts before `q_start + most` and ends after `q_end - most`.
+    """The run of seconds with the largest sum, each end at most `most` seconds inside the segment.
 
-    >>> _best_stretch(np.array([-1, 2, 2, -1, 2, -3, 1.0]), 10, 11.0, 15.0, 1.0)
+    >>> _best_run(np.array([-1, 2, 2, -1, 2, -3, 1.0]), 10, 11.0, 15.0, 1.0)
     (11, 15)
     """
     sums = np.concatenate([[0.0], np.cumsum(gains)])
     edges = np.arange(low, low + len(sums))
     starts, ends = edges <= q_start + most, edges >= q_end - most
     ends &= edges > edges[starts][0]
-    # The sum of a stretch is a difference; both ends are chosen apart, for they cannot cross.
+    # The sum of a run is the difference of two cumulated sums, so each end is chosen by itself.
     first = int(edges[starts][np.argmin(sums[starts])])
     later = ends & (edges > first)
     last = int(edges[later][np.argmax(sums[later])])
@@ -213,7 +217,7 @@ def _best_stretch(
 
 
 def _along(similarity: Map, rows: NDArray[np.intp], columns: NDArray[np.floating]) -> Map:
-    """Similarity at (row, column) with columns between cells interpolated; outside it is 0."""
+    """Similarity at (row, column), interpolated between columns; 0 outside the map."""
     width = similarity.shape[1]
     floor = np.floor(columns).astype(np.intp)
     share = (columns - floor).astype(np.float32)

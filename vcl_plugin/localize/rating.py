@@ -1,9 +1,10 @@
 """How much speaks for a found copy: facts of the map around it, and a probability from them.
 
 In: a pair's maps and its segments. Out: facts (segments, 17), and calibrated scores.
-Called after refinement, for any method that brings a fitted `Rating`. A detector's confidence says
-"this looks like a copy"; the facts say what it cannot see at its resolution: whether frames agree
-along the line and nowhere else, as in a copy and not in stills, cards or the next take of a scene.
+Called by `pipeline` once the ends are set; the numbers of a `Rating` are fitted by
+`training/finishing.py`. A detector's score says "this looks like a copy". The facts say what the
+detector cannot see at its resolution: whether frames agree along the line and nowhere else. They do
+in a copy, and not in still shots, title cards or the next take of a scene.
 """
 
 from __future__ import annotations
@@ -26,32 +27,34 @@ from vcl_plugin.localize.maps import Map, Maps
 Facts = NDArray[np.float64]
 FACTS = (
     "confidence",  # logit of the method's own score
-    "match",  # similarity along the line
-    "contrast",  # the same above the pair's background
-    "deviations",  # the same in the background's own spread
+    "match",  # mean similarity along the line
+    "contrast",  # match minus background, the median of the map
+    "deviations",  # the same in standard deviations of the background
     "worst",  # similarity that nine of ten frames along the line exceed
-    "motion",  # along the line, above the rest of the box: a still shot has none
-    "row_lead",  # above the best other reference frames of each query frame
-    "column_lead",  # above the best other query frames of each reference frame
-    "ridge",  # along the line, above the cells right beside it
+    "motion",  # match minus the rest of the box; 0 in a still shot
+    "row_lead",  # match minus the best other reference frames of each query frame
+    "column_lead",  # match minus the best other query frames of each reference frame
+    "ridge",  # match minus the cells right beside the line
     "agreement",  # share of frames whose best partner in the box lies on the line
-    "change",  # similarity of changes along the line: what a fixed camera's frames agree in
-    "change_lead",  # the same above the best line beside it
-    "change_votes",  # seconds whose changes agree best on the line, against chance
-    "change_proof",  # the same above all lines beside it, in standard errors
+    "change",  # this and the next three: `changes.LineFacts`
+    "change_lead",
+    "change_votes",
+    "change_proof",
     "video",  # what the method says of the pair as a whole, a logit; 0 if it says nothing
     "length",  # logarithm of the shorter side in seconds
-    "tilt",  # distance of the speed from 1
+    "tilt",  # absolute logarithm of the speed
 )
-REVISION = 2  # of how facts are measured: a rating is of no use with those of another
+REVISION = 2  # of how facts are measured; a rating that learnt from another one is refused
 BAND = 3  # seconds beside the line that still belong to it: neighbouring frames look alike
 MOST_SHARE = 0.9  # quantile that stands for "the best other frames"
 
 
 @dataclass(frozen=True)
 class Rating:
-    """Facts to a probability: scaled, one hidden layer, a logistic end. Plain numbers throughout,
-    so that it travels as JSON inside a weights file."""
+    """A small network from facts to a probability: scaling, one hidden layer, a logistic output.
+
+    It holds plain numbers only, so that it can be stored as JSON in a weights file.
+    """
 
     middle: tuple[float, ...]  # (facts,)
     scale: tuple[float, ...]  # (facts,)
@@ -105,16 +108,16 @@ class Rating:
 
 @dataclass(frozen=True)
 class Support:
-    """How far a method's say on the whole pair, a logit, lifts the segments in it.
+    """How much the logit of the whole pair raises the scores of the segments in it.
 
-    It may speak for them and never against: before a fixed camera a video-level head sees next to
-    nothing, and a copy that its changes prove must not be talked down. Nor is its word ever proof:
-    in a pair that does hold a copy it would carry every look-alike scene along.
+    It never lowers them: in front of a fixed camera the video-level head sees next to nothing, and
+    a copy that its changes prove must not suffer from that. Nor does it raise them without limit:
+    in a pair that does hold a copy, every look-alike scene would pass as one.
     """
 
-    weight: float = 0.0
+    weight: float = 0.0  # of the logit above `middle`
     middle: float = 0.0
-    most: float = math.inf  # logits; 1.1 makes odds of 1 to 1 ones of 3 to 1
+    most: float = math.inf  # logits; 1.1 turns odds of 1 to 1 into 3 to 1
 
     def lift(self, segment: Segment, video_logit: float) -> Segment:
         lift = min(self.weight * max(0.0, video_logit - self.middle), self.most)
@@ -182,7 +185,7 @@ def _describe(maps: Maps, segment: Segment, background: float, spread: float) ->
     is_beside = np.abs(np.arange(columns)[None] - line[:, None]) > BAND * max(1.0, slope)
     inside = is_beside[:, r0:r1]
     rest = stripe[:, r0:r1][inside]
-    if rest.size < 4:  # a box as narrow as the line: what lies beside it must do
+    if rest.size < 4:  # the box is as narrow as the line: the cells beside it take its place
         low, high = max(r0 - 10, 0), min(r1 + 10, columns)
         rest = stripe[:, low:high][is_beside[:, low:high]]
     mean = float(values.mean())

@@ -38,7 +38,7 @@ class Cascade:
 class Finish:
     """Numbers that turn a network's boxes into results of `transvcl`; fitted by finishing."""
 
-    candidate_score: float  # the detector's boxes from this score on are rated
+    candidate_score: float  # boxes of the detector are rated from this score on
     rating: Rating
     min_rating: float  # threshold on the rated score
     zoom: Zoom | None = None

@@ -1,9 +1,9 @@
 """A second, closer look: the same network on tiles of a pair, for copies too short for the first.
 
 In: a localizer and two descriptor arrays. Out: a `Look`: segments of the whole pair and of tiles.
-Called by `pipeline`. A detector sees a pair of any length as one small picture: of
-300 seconds on 224 pixels, a copy of five seconds is a smudge. On tiles of 96 seconds it is a line
-(measured on validation copies of 6 to 10 seconds: 66 % missed at first sight, 14 % with tiles).
+Called by `pipeline`. A detector sees a pair of any length as one picture of 224 pixels. If that
+shows 300 seconds, a copy of five is a smudge; in a tile of 96 seconds it is a line. Of validation
+copies of 6 to 10 seconds 66 % were missed without tiles, 14 % with them.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ class Looking(Localizer, Protocol):
 
 @dataclass(frozen=True)
 class Zoom:
-    """Tiles of `seconds`, neighbours sharing `overlap`; pairs up to `factor` tiles are not cut.
+    """Tiles of `seconds`, neighbours sharing `overlap`.
 
-    Nor are pairs of more than `max_tiles`: two films of two hours would be 13 000 of them.
+    A pair is not cut if both videos are shorter than `factor` tiles, nor if it would be more than
+    `max_tiles`: two films of two hours would be 13 000.
     """
 
     seconds: int = 96
@@ -75,7 +76,7 @@ def look_at(localizer: Localizer, query: Array, reference: Array) -> Look:
 def cut_pair(
     query: Array, reference: Array, zoom: Zoom | None
 ) -> Iterator[tuple[int, int, Array, Array]]:
-    """All looks at a pair: the whole, then tile against tile; each with where it starts."""
+    """The whole pair, then every query tile with every reference tile; each after its starts."""
     yield 0, 0, query, reference
     if zoom is None or max(len(query), len(reference)) <= zoom.factor * zoom.seconds:
         return
@@ -90,7 +91,7 @@ def cut_pair(
 
 
 def shift_segment(segment: Segment, query: float, reference: float) -> Segment:
-    """The segment, its times moved by so many seconds on either side."""
+    """The segment, moved by so many seconds of the query and of the reference."""
     return replace(
         segment,
         query=Span(segment.query.start + query, segment.query.end + query),
@@ -101,10 +102,10 @@ def shift_segment(segment: Segment, query: float, reference: float) -> Segment:
 def join_pieces(
     segments: Sequence[Segment], max_gap: float = 4.0, tolerance: float = 2.0
 ) -> list[Segment]:
-    """Segments that continue each other along one line become one; the others pass.
+    """Segments that continue each other along one line become one; the others stay as they are.
 
-    Tiles cut a copy into pieces and refinement moves each piece's ends; what is left is that they
-    lie on one line and overlap or nearly touch. The best score stays.
+    Tiles cut a copy into pieces, and each piece gets ends of its own. Pieces of one copy are known
+    by lying on one line, and by overlapping or nearly touching. The best score is kept.
     """
     pieces = sorted(segments, key=lambda each: each.query.start)
     joined = True

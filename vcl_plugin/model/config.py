@@ -48,7 +48,7 @@ class TransVCLConfig:
     map_resize: Literal["nearest", "max"] = "nearest"  # "max" keeps thin diagonals of long videos
     # One channel is repeated three times. "cosine" is the frames' own similarity, without softmax:
     # with attention "none" the paper's basic localization model. "change" is the similarity of what
-    # each frame adds to its scene: before a fixed camera, only there does a copy draw a line.
+    # each frame adds to its scene: in front of a fixed camera, only there does a copy draw a line.
     detector_input: Literal["map", "cosine", "map+sqrt+cosine", "map+sqrt+cosine+change"] = "map"
     depth: float = 0.33
     width: float = 0.5

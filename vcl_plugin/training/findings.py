@@ -1,4 +1,4 @@
-"""What a localizer finds in many pairs, with all that is known of each find; in many processes.
+"""Everything that the pipeline finds in many pairs, before it is rated; in several processes.
 
 In: weights, training pairs and a validation folder. Out: `Finding`s of both, and looks for limits.
 Called by `finishing`, which fits a rating and chooses thresholds on them.
@@ -40,13 +40,12 @@ Run = Callable[[str, Sequence[range]], Iterator[list[Any]]]
 
 @dataclass(frozen=True)
 class Finding:
-    """The refined candidates of one pair, facts and best IoU with the truth of each, and what the
-    method says of the pair as a whole (a logit; 0 if it says nothing)."""
+    """The candidates of one pair, and how well each of them meets the truth."""
 
     segments: list[Segment] = field(default_factory=list)
     facts: Facts = field(default_factory=lambda: np.zeros((0, len(FACTS))))
-    ious: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    logit: float = 0.0
+    ious: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # with the best true box
+    logit: float = 0.0  # of the pair as a whole, see `pipeline.Candidates`
 
 
 def find_pair(

@@ -1,10 +1,9 @@
 """Trained weights made ready to ship: a rating of what they find, and the threshold to use.
 
-In: weights, pairs of the training split and a validation folder. Out: a weights file whose facts
-hold `rating`, `zoom`, `cascade` and `min_rating`, `min_score` for the detector alone, and what they
-reach.
-Called by `run` when training is over. The rating is fitted on training pairs, the threshold chosen
-on validation pairs; test pairs are never looked at.
+In: weights, pairs of the training split and a validation folder. Out: a weights file with complete
+`WeightsFacts`: the numbers of the pipeline, those of the detector alone, and what both reach.
+Called by `run` when training is over, and by `vcl finish`. The rating is fitted on training pairs,
+the threshold is chosen on validation pairs; test pairs are never looked at.
 """
 
 from __future__ import annotations
@@ -157,8 +156,8 @@ def finish_findings(
     zoom: Zoom | None,
     max_far: float,
 ) -> Finished:
-    """The rating is fitted on what was found in training pairs; the threshold is chosen on the
-    validation folder, see `choose_point`, and scores are calibrated on it."""
+    """A rating fitted on what was found in training pairs, and a threshold chosen on the validation
+    folder, see `choose_point`; the scores are calibrated on that folder too."""
     rating = fit_rating(*stack_findings(learnt))
     rated = [
         (pair, rate_finding(each, rating)) for pair, each in zip(folder.pairs, judged, strict=True)
@@ -190,7 +189,7 @@ def calibrate_point(
     zoom: Zoom | None,
     max_far: float,
 ) -> Finished:
-    """Support and threshold chosen on validation pairs, then scores made chances on them."""
+    """Support and threshold chosen on validation pairs, and scores calibrated on them."""
     support, threshold, summary = choose_point(rated, logits, max_far)
     judged = [
         judge_candidates(pair, found, RATINGS[0])
@@ -250,8 +249,9 @@ def fit_rating(
 ) -> Rating | None:
     """A rating of candidates by their facts; None where there is nothing to tell apart.
 
-    Small, decayed and stopped early: a few thousand candidates of a few hundred sources are soon
-    learnt by heart: with 1 200 candidates 450 steps were best on validation, with 3 300 1 300.
+    It is small, decayed and stopped early, because a few thousand candidates of a few hundred
+    sources are soon learnt by heart. With 1 200 candidates 450 steps were best on validation, with
+    3 300 candidates 1 300 steps.
     """
     is_clear = (ious >= RIGHT) | (ious <= WRONG)
     right = (ious[is_clear] >= RIGHT).astype(np.float32)

@@ -1,8 +1,8 @@
-"""Limits of the cascade: how little encoder and map must say before the detector is not asked.
+"""Limits of the cascade: when encoder and map show so little that the detector is not run.
 
 In: a network and training pairs. Out: a `Cascade`, or None where nothing may be skipped.
-Called by `finishing`; the limits travel in the weights file and the localizer keeps to them. Most
-looks at a pair, and nearly all at its tiles, show nothing: what is not looked at costs nothing.
+Called by `finishing`; the limits are stored in the weights file, and the localizer uses them. Most
+looks at a pair, and nearly all at its tiles, show nothing, so skipping the detector saves time.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def collect_looks(
 def clip_boxes(
     boxes: Array | None, starts: tuple[int, int], sides: tuple[int, int]
 ) -> NDArray[np.float64]:
-    """True boxes as a tile shows them: in its time, and only what lies inside.
+    """True boxes in the time of a tile, cut to the tile.
 
     >>> clip_boxes(np.array([[10, 20, 40, 50], [0, 0, 5, 5]]), (20, 0), (30, 40)).tolist()
     [[0.0, 20.0, 20.0, 40.0]]
@@ -88,11 +88,11 @@ def clip_boxes(
 
 
 def choose_cascade(looks: Looks, max_lost: float = MAX_LOST) -> Cascade | None:
-    """The limits below which, for either of the two by itself, at most `max_lost` of the right
-    looks fall; only what is below both is skipped.
+    """Limits of which each, taken alone, would skip at most `max_lost` of the right looks.
 
-    Limits that together lost as little skipped more of the training pairs, and every real copy
-    before a fixed camera: their logits and peaks are lower than any that training shows.
+    Skipped is only what is below both. Choosing the two together, so that both at once lose that
+    share, skipped more training pairs, but also every real copy in front of a fixed camera: their
+    logits and peaks are lower than any in training.
     """
     if not looks.is_right.any():
         return None
@@ -100,11 +100,11 @@ def choose_cascade(looks: Looks, max_lost: float = MAX_LOST) -> Cascade | None:
         np.quantile(each[looks.is_right], max_lost, method="lower")
         for each in (looks.logits, looks.peaks)
     )
-    # A limit itself is skipped, so it lies just below the look that must not be.
+    # A look at the limit is skipped, so the limit lies just below the lowest look to keep.
     return Cascade(*(float(np.nextafter(each, -np.inf)) for each in limits))
 
 
 def skipped_share(looks: Looks, cascade: Cascade) -> float:
-    """Of all looks, those at which the detector is not asked."""
+    """Share of all looks at which the detector is not run."""
     is_skipped = (looks.logits <= cascade.max_logit) & (looks.peaks <= cascade.max_peak)
     return float(is_skipped.mean())

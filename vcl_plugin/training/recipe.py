@@ -49,7 +49,7 @@ class Augment:
     swap: float = 0.2  # query and reference change places, so that either may be the edited one
     frame_drop: float = 0.2
     same_scene: float = 0.25  # both videos show some scenes that neither copied
-    still: float = 0.0  # most scenes of a made-up pair hardly move, as before a fixed camera
+    still: float = 0.0  # most scenes of a made-up pair hardly move, as in front of a fixed camera
     noise: float = 0.08  # length of the noise on a unit descriptor, at most; no chance
     offset: float = 0.0  # one vector added to all frames: descriptors whose cosines start above 0
     rotation: float = 0.0  # the feature space turned: weights that fit any descriptor

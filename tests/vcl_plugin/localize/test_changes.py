@@ -1,4 +1,5 @@
-"""Changes along a line: a copy before a fixed camera is told at any pace, phase and direction."""
+"""Changes along a line: they prove a copy in front of a fixed camera, whatever its speed, phase and
+direction."""
 
 from __future__ import annotations
 
