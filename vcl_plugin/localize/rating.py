@@ -29,7 +29,7 @@ FACTS = (
     "confidence",  # logit of the method's own score
     "match",  # mean similarity along the line
     "contrast",  # match minus background, the median of the map
-    "deviations",  # the same in standard deviations of the background
+    "deviations",  # the same in standard deviations of the background, divided by 10
     "worst",  # similarity that nine of ten frames along the line exceed
     "motion",  # match minus the rest of the box; 0 in a still shot
     "row_lead",  # match minus the best other reference frames of each query frame
@@ -170,56 +170,106 @@ def describe_segments(maps: Maps, segments: Sequence[Segment], video_logit: floa
 
 
 def _describe(maps: Maps, segment: Segment, background: float, spread: float) -> tuple[float, ...]:
-    similarity = maps.similarity
-    rows, columns = similarity.shape
-    q_start, r_start, q_end, r_end = segment.box
-    q0, q1 = int(q_start), max(int(np.ceil(q_end)), int(q_start) + 1)
-    q1 = min(q1, rows)
-    r0, r1 = int(r_start), min(max(int(np.ceil(r_end)), int(r_start) + 1), columns)
-    slope = segment.line.speed
-    line = segment.line.reference_at(np.arange(q0, q1) + 0.5)
-    line = np.clip(line - 0.5, 0, columns - 1)  # (L,) column of each row
-    near = np.clip(np.rint(line).astype(int)[:, None] + np.array([-1, 0, 1]), 0, columns - 1)
-    stripe = similarity[q0:q1]  # (L, m)
-    values = np.take_along_axis(stripe, near, axis=1).max(axis=1)  # (L,)
-    is_beside = np.abs(np.arange(columns)[None] - line[:, None]) > BAND * max(1.0, slope)
-    inside = is_beside[:, r0:r1]
-    rest = stripe[:, r0:r1][inside]
-    if rest.size < 4:  # the box is as narrow as the line: the cells beside it take its place
-        low, high = max(r0 - 10, 0), min(r1 + 10, columns)
-        rest = stripe[:, low:high][is_beside[:, low:high]]
-    mean = float(values.mean())
-    across = similarity[:, r0:r1]  # (n, W)
-    passing = np.interp(
-        np.arange(r0, r1),
-        np.sort(line),
-        (np.arange(q0, q1)[::-1] if segment.is_reversed else np.arange(q0, q1)).astype(float),
-    )
-    is_above = np.abs(np.arange(rows)[:, None] - passing[None]) > BAND * max(1.0, 1 / slope)
-    box = stripe[:, r0:r1]
-    is_on = ~is_beside[:, r0:r1]
-    by_row = np.take_along_axis(is_on, box.argmax(axis=1)[:, None], axis=1).mean()
-    by_column = is_on[box.argmax(axis=0), np.arange(r1 - r0)].mean()
-    reach = np.array([-5, -4, 4, 5]) * max(1.0, slope)
-    beside = np.rint(line[:, None] + reach).astype(int)
-    is_cell = (beside >= 0) & (beside < columns)
-    shoulder = np.take_along_axis(stripe, beside.clip(0, columns - 1), axis=1)[is_cell]
+    trace = Trace.of_segment(maps.similarity, segment)
+    values = trace.values()
+    match = float(values.mean())
     clipped = min(max(segment.score, 1e-4), 1 - 1e-4)
     return (
         float(np.log(clipped / (1 - clipped))),
-        mean,
-        mean - background,
-        min((mean - background) / spread, 40.0) / 10,
+        match,
+        match - background,
+        min((match - background) / spread, 40.0) / 10,
         float(np.quantile(values, 0.1)),
-        mean - (float(rest.mean()) if rest.size else background),
-        mean - _best_others(stripe, is_beside, 1, background),
-        mean - _best_others(across, is_above, 0, background),
-        mean - (float(shoulder.mean()) if shoulder.size else background),
-        float(by_row + by_column) / 2,
+        match - _mean_or(trace.rest_of_box(), background),
+        match - _best_others(trace.stripe, trace.is_beside, 1, background),
+        match - _best_others(trace.across, trace.is_above_or_below(), 0, background),
+        match - _mean_or(trace.shoulders(), background),
+        trace.agreement(),
         *describe_line(maps.query, maps.reference_changes, segment),
-        float(np.log(min(q_end - q_start, r_end - r_start))),
-        float(abs(np.log(slope))),
+        float(np.log(min(segment.query.seconds, segment.reference.seconds))),
+        float(abs(np.log(segment.line.speed))),
     )
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A segment's line in the cells of a map (n, m), and its box of L rows and W columns."""
+
+    similarity: Map
+    rows: slice
+    columns: slice
+    line: NDArray[np.float64]  # (L,) column of each row
+    speed: float
+    is_reversed: bool
+    is_beside: NDArray[np.bool_]  # (L, m): not on the line, as seen along each row
+
+    @classmethod
+    def of_segment(cls, similarity: Map, segment: Segment) -> Trace:
+        height, width = similarity.shape
+        q_start, r_start, q_end, r_end = segment.box
+        q0, q1 = int(q_start), min(max(int(np.ceil(q_end)), int(q_start) + 1), height)
+        r0, r1 = int(r_start), min(max(int(np.ceil(r_end)), int(r_start) + 1), width)
+        seconds = segment.line.reference_at(np.arange(q0, q1) + 0.5)
+        line = np.clip(seconds - 0.5, 0, width - 1)
+        speed = segment.line.speed
+        is_beside = np.abs(np.arange(width)[None] - line[:, None]) > BAND * max(1.0, speed)
+        rows, columns = slice(q0, q1), slice(r0, r1)
+        return cls(similarity, rows, columns, line, speed, segment.is_reversed, is_beside)
+
+    @property
+    def stripe(self) -> Map:
+        """(L, m): the box's rows in full."""
+        return self.similarity[self.rows]
+
+    @property
+    def across(self) -> Map:
+        """(n, W): the box's columns in full."""
+        return self.similarity[:, self.columns]
+
+    def values(self) -> Map:
+        """(L,): similarity on the line, the best of three neighbouring cells."""
+        last = self.similarity.shape[1] - 1
+        near = np.clip(np.rint(self.line).astype(int)[:, None] + np.array([-1, 0, 1]), 0, last)
+        values: Map = np.take_along_axis(self.stripe, near, axis=1).max(axis=1)
+        return values
+
+    def rest_of_box(self) -> Map:
+        """Cells of the box that are not on the line."""
+        rest = self.stripe[:, self.columns][self.is_beside[:, self.columns]]
+        if rest.size >= 4:
+            return rest
+        # The box is as narrow as the line: the cells to either side of it take its place.
+        wider = slice(max(self.columns.start - 10, 0), self.columns.stop + 10)
+        return self.stripe[:, wider][self.is_beside[:, wider]]
+
+    def shoulders(self) -> Map:
+        """Cells four and five seconds beside the line."""
+        width = self.similarity.shape[1]
+        reach = np.array([-5, -4, 4, 5]) * max(1.0, self.speed)
+        beside = np.rint(self.line[:, None] + reach).astype(int)
+        is_cell = (beside >= 0) & (beside < width)
+        cells: Map = np.take_along_axis(self.stripe, beside.clip(0, width - 1), axis=1)[is_cell]
+        return cells
+
+    def is_above_or_below(self) -> NDArray[np.bool_]:
+        """(n, W): not on the line, as seen along each column."""
+        rows = np.arange(self.rows.start, self.rows.stop, dtype=float)
+        columns = np.arange(self.columns.start, self.columns.stop)
+        met = np.interp(columns, np.sort(self.line), rows[::-1] if self.is_reversed else rows)
+        away = np.abs(np.arange(len(self.similarity))[:, None] - met[None])
+        is_away: NDArray[np.bool_] = away > BAND * max(1.0, 1 / self.speed)
+        return is_away
+
+    def agreement(self) -> float:
+        """Share of the box's rows and columns whose best cell is on the line."""
+        box, is_on = self.stripe[:, self.columns], ~self.is_beside[:, self.columns]
+        by_row = np.take_along_axis(is_on, box.argmax(axis=1)[:, None], axis=1).mean()
+        by_column = is_on[box.argmax(axis=0), np.arange(box.shape[1])].mean()
+        return float(by_row + by_column) / 2
+
+
+def _mean_or(cells: Map, fallback: float) -> float:
+    return float(cells.mean()) if cells.size else fallback
 
 
 def _best_others(values: Map, is_other: NDArray[np.bool_], axis: int, fallback: float) -> float:
