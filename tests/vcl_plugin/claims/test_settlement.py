@@ -19,9 +19,9 @@ from tests.vcl_plugin.world import add_reference, add_upload, record, segment
 from vcl_plugin.claims import assets, rights
 from vcl_plugin.claims.claims import decide_claim, list_claims, read_claim
 from vcl_plugin.claims.policies import Policy, Rule
+from vcl_plugin.claims.rehearsal import rehearse_policy
 from vcl_plugin.claims.settlement import (
     find_matching_uploads,
-    rehearse_policy,
     release_and_exclude,
     settle_again,
     settle_claims,
