@@ -347,9 +347,9 @@ def test_audio_alone_has_no_video_stream(tmp_path: Path) -> None:
     assert code_of(write_audio(tmp_path / "song.mp4")) == "no_video_stream"
 
 
-def test_a_film_of_noise_packets_gives_no_frames(tmp_path: Path) -> None:
-    path = write(tmp_path / "film.mkv", seconds=2, codec="libx264")
-    spoilt = tmp_path / "spoilt.mkv"
+def spoil_packets(path: Path) -> Path:
+    """The same film with noise in every packet."""
+    spoilt = path.with_name(f"spoilt-{path.name}")
     rng = np.random.default_rng(0)
     with av.open(str(path)) as source, av.open(str(spoilt), "w") as target:
         stream = target.add_stream_from_template(source.streams.video[0])
@@ -359,7 +359,19 @@ def test_a_film_of_noise_packets_gives_no_frames(tmp_path: Path) -> None:
                 noise.pts, noise.dts, noise.time_base = packet.pts, packet.dts, packet.time_base
                 noise.stream = stream
                 target.mux(noise)
-    assert code_of(spoilt) == "no_frames"
+    return spoilt
+
+
+def test_a_film_of_noise_packets_gives_no_frames(tmp_path: Path) -> None:
+    path = write(tmp_path / "film.mkv", seconds=2, codec="libx264")
+    assert code_of(spoil_packets(path)) == "no_frames"
+
+
+def test_a_film_of_noise_packets_is_not_tried_to_its_end(tmp_path: Path) -> None:
+    path = write(tmp_path / "film.mkv", seconds=60, fps=100, size=(32, 32))
+    with pytest.raises(BadVideo, match="5001 parts of it cannot be decoded") as caught:
+        list(read_frames(spoil_packets(path)))
+    assert caught.value.code == "no_frames"
 
 
 def test_a_decoder_that_hangs_is_too_slow(tmp_path: Path, monkeypatch: Any) -> None:
