@@ -160,7 +160,7 @@ class FrameReader:
         try:
             while (message := self._child.read_message()) is not None:
                 if message[0] == b"D":
-                    self.seconds = json.loads(message[1])["seconds"]
+                    self.seconds = self._unpack_end(message[1])
                     continue
                 second, frame = self._unpack_frame(*message, frames[-1] if frames else last)
                 # A film whose picture size changes midway starts a new batch there.
@@ -210,6 +210,13 @@ class FrameReader:
         except (ValueError, struct.error):
             raise self._child.end_babble() from None
         return second, np.rot90(frame, rotation // 90) if rotation % 90 == 0 else frame
+
+    def _unpack_end(self, body: bytes) -> float:
+        """How many seconds the film was shown for."""
+        try:
+            return float(json.loads(body)["seconds"])
+        except (ValueError, TypeError, KeyError, OverflowError):
+            raise self._child.end_babble() from None
 
 
 def _processor_limit(timeout: float, max_frames: int, threads: int) -> int:

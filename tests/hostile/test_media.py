@@ -93,9 +93,14 @@ INFO = (
     b' "has_audio": false}'
 )
 FRAMES = {
-    "a frame smaller than it says": struct.pack("<dIIH", 0.5, 60_000, 60_000, 0) + b"\0" * 12,
-    "a frame without a head": b"\0",
-    "the repetition of nothing": b"",
+    "a frame smaller than it says": b"F" + struct.pack("<dIIH", 0.5, 60_000, 60_000, 0) + bytes(12),
+    "a frame without a head": b"F\0",
+    "the repetition of nothing": b"R",
+    "an end that is no JSON": b"D\xff",
+    "an end without its second": b"D{}",
+    "an end that is a list": b"D[]",
+    "an end of no number": b'D{"seconds": null}',
+    "an end beyond all numbers": b'D{"seconds": 1' + b"0" * 400 + b"}",
 }
 
 
@@ -118,11 +123,11 @@ def test_a_decoder_that_was_taken_over_costs_one_video(
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_a_frame_that_is_none_costs_one_video(
+def test_a_frame_or_an_end_that_is_none_costs_one_video(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kind = b"R" if name.startswith("the repetition") else b"F"
-    message = kind + struct.pack("<I", len(FRAMES[name])) + FRAMES[name]
+    kind, body = FRAMES[name][:1], FRAMES[name][1:]
+    message = kind + struct.pack("<I", len(body)) + body
     answer = b"I" + struct.pack("<I", len(INFO)) + INFO + message
     assert play(answer, tmp_path, monkeypatch) == "decoder_died"
 
