@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -83,6 +84,18 @@ def test_the_help_page_imports_nothing_that_it_does_not_need(arguments: tuple[st
     assert "typer" in imported
     heavy = {"sqlalchemy", "alembic", "numpy", "torch", "celery", "redis", "jinja2", "av", "faiss"}
     assert imported & heavy == set()
+
+
+def test_the_help_page_costs_less_than_half_a_second_of_processor_time():
+    def spent() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    before = spent()
+    subprocess.run(
+        [sys.executable, "-m", "vcl_plugin.cli", "--help"], check=True, stdout=subprocess.DEVNULL
+    )
+    assert spent() - before < 0.5
 
 
 LISTS = [
