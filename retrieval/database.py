@@ -24,6 +24,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
 from retrieval.errors import BadSetting, Refused, SchemaOutdated, ServiceUnavailable
 from retrieval.settings import mask_password
+from retrieval.work import locks
 
 _READ_ONLY = "25006"  # SQLSTATE of a write in a transaction that may only read
 
@@ -100,8 +101,7 @@ def migrate(url: str, revision: str = "head") -> None:
     config = _alembic()
     database = connect(url)
     with transaction(database) as connection:
-        # Two `vcl migrate` at once would race on the version table.
-        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7340001)")
+        locks.take(connection, locks.Lock.MIGRATE)
         config.attributes["connection"] = connection
         current = MigrationContext.configure(connection).get_current_revision()
         known = _revisions(config)  # oldest first

@@ -24,12 +24,10 @@ from retrieval.index.pooling import pool_query
 from retrieval.plugins import Pooler
 from retrieval.settings import Settings
 from retrieval.store import Store
-from retrieval.work import catalogue
+from retrieval.work import catalogue, locks
 
 log = logging.getLogger(__name__)
 
-# With the hash of the index's key: who writes into an index that all machines share.
-_INDEX_LOCK = 7340005
 # Fewer changes than this are replayed faster than a snapshot is made.
 FEWEST_CHANGES = 100
 
@@ -233,6 +231,5 @@ class Replica:
             # The transaction waits for the index however long that takes; a limit on idleness
             # would take the lock away from under the work.
             connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
-            lock = text("SELECT pg_advisory_xact_lock(:lock, hashtext(:key))")
-            connection.execute(lock, {"lock": _INDEX_LOCK, "key": self.key})
+            locks.take(connection, locks.Lock.INDEX, self.key)
             yield

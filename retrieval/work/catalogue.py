@@ -15,14 +15,11 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from retrieval.errors import NotFound
+from retrieval.work import locks
 
 # A video is in one of two collections: what is searched against, and what was searched for.
 REFERENCES = "references"
 UPLOADS = "uploads"
-
-# Writers of the log take this lock, so that its order is the order of their commits and a reader
-# that has seen number n has seen everything before n.
-_CHANGE_LOCK = 7340002
 
 
 def register_file(connection: Connection, path: Path, content_hash: str, title: str | None) -> str:
@@ -34,9 +31,7 @@ def register_file(connection: Connection, path: Path, content_hash: str, title: 
     One at a time for each content: a row has two keys, and of two inserts at the same moment one
     may meet the other by the id, where ON CONFLICT looks for the hash.
     """
-    connection.execute(
-        text("SELECT pg_advisory_xact_lock(hashtextextended(:hash, 0))"), {"hash": content_hash}
-    )
+    locks.take_content(connection, content_hash)
     return str(
         connection.execute(
             text("""
@@ -364,8 +359,12 @@ def _announce(
     collection: str,
     fingerprint: str | None = None,
 ) -> None:
-    """Write a line of the log for each kind of descriptors the video has, or for one kind."""
-    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _CHANGE_LOCK})
+    """Write a line of the log for each kind of descriptors the video has, or for one kind.
+
+    Writers go one after the other, so that the log's order is the order of their commits and a
+    reader that has seen number n has seen everything before n.
+    """
+    locks.take(connection, locks.Lock.CHANGES)
     connection.execute(
         text("""
         INSERT INTO index_changes (video_id, fingerprint, collection, action, created_at)

@@ -20,10 +20,9 @@ from sqlalchemy import Connection, Engine, text
 from retrieval.database import transaction
 from retrieval.errors import NotFound, Refused, ServiceUnavailable
 from retrieval.records import Pair
+from retrieval.work import locks
 
 log = logging.getLogger(__name__)
-
-_OPEN_LOCK = 7340004
 
 # How urgent a message is, as Celery and Redis count: 0 is taken first.
 URGENT, BULK = 0, 6
@@ -130,10 +129,7 @@ def open_pairs(
         "fingerprint": method.fingerprint,
     }
     # Two searches of one query would make its pairs in two orders, and wait for each other.
-    connection.execute(
-        text("SELECT pg_advisory_xact_lock(:lock, hashtext(:query))"),
-        {"lock": _OPEN_LOCK, "query": query_id},
-    )
+    locks.take(connection, locks.Lock.OPEN_PAIRS, query_id)
     connection.execute(
         text("""
         SELECT id FROM pairs WHERE query_id = :query AND reference_id = ANY(:references)

@@ -14,9 +14,8 @@ from sqlalchemy import Connection, Engine, text
 from retrieval.database import transaction
 from retrieval.engine import INGEST, LOCALIZE, SEARCH, Message
 from retrieval.settings import Settings
-from retrieval.work import leases, searches
+from retrieval.work import leases, locks, searches
 
-_SWEEP_LOCK = 7340003
 MOST_RESENT = 1000  # per kind and sweep; the next sweep goes on
 # A message may wait long in a full queue. After so many leases it is doubted all the same, or a
 # queue that is never empty would hide a lost one for ever.
@@ -36,8 +35,7 @@ def sweep(
     # Asked before the transaction, so that a slow broker holds no lock.
     queued = {task: count_messages(task) for task in (INGEST, SEARCH, LOCALIZE)}
     with transaction(database) as connection:
-        lock = text("SELECT pg_try_advisory_xact_lock(:lock)")
-        if not connection.execute(lock, {"lock": _SWEEP_LOCK}).scalar():
+        if not locks.try_take(connection, locks.Lock.SWEEP):
             return []
         # Pairs before searches: whoever finishes a pair locks them in that order.
         given_up = leases.expire(connection, "pairs", settings.max_attempts)

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, text
 
-_REFERENCE_LOCK, _OWNER_LOCK = 7340005, 7340006
+from retrieval.work.locks import Lock
+
 _EVERYBODY = 0
 
 
@@ -23,18 +24,18 @@ def share_rules(connection: Connection, reference_id: str) -> None:
     """Let the rules about a reference, and of all who hold its asset, stay as they are."""
     connection.execute(
         text("SELECT pg_advisory_xact_lock_shared(:lock, hashtext(:reference))"),
-        {"lock": _REFERENCE_LOCK, "reference": reference_id},
+        {"lock": Lock.REFERENCE_RULES, "reference": reference_id},
     )
     connection.execute(
         text("SELECT pg_advisory_xact_lock_shared(:lock, :everybody)"),
-        {"lock": _OWNER_LOCK, "everybody": _EVERYBODY},
+        {"lock": Lock.OWNER_RULES, "everybody": _EVERYBODY},
     )
     connection.execute(
         text("""
         SELECT pg_advisory_xact_lock_shared(:lock, assets.owner_id::int)
         FROM reference_videos JOIN assets ON assets.id = reference_videos.asset_id
         WHERE reference_videos.video_id = :reference"""),
-        {"lock": _OWNER_LOCK, "reference": reference_id},
+        {"lock": Lock.OWNER_RULES, "reference": reference_id},
     )
     # Read once the asset is locked: before that, somebody might just get a share of it.
     connection.execute(
@@ -43,7 +44,7 @@ def share_rules(connection: Connection, reference_id: str) -> None:
         FROM (SELECT DISTINCT asset_owners.owner_id
               FROM reference_videos JOIN asset_owners USING (asset_id)
               WHERE reference_videos.video_id = :reference) AS holders"""),
-        {"lock": _OWNER_LOCK, "reference": reference_id},
+        {"lock": Lock.OWNER_RULES, "reference": reference_id},
     )
 
 
@@ -54,7 +55,7 @@ def take_references(connection: Connection, reference_ids: Sequence[str]) -> Non
         SELECT pg_advisory_xact_lock(:lock, key)
         FROM (SELECT DISTINCT hashtext(id) AS key FROM unnest(CAST(:ids AS text[])) AS id
               ORDER BY key) AS keys"""),
-        {"lock": _REFERENCE_LOCK, "ids": list(reference_ids)},
+        {"lock": Lock.REFERENCE_RULES, "ids": list(reference_ids)},
     )
 
 
@@ -62,7 +63,7 @@ def take_owner(connection: Connection, owner_id: int) -> None:
     """Let nobody record a match of what this owner holds until the transaction ends."""
     connection.execute(
         text("SELECT pg_advisory_xact_lock(:lock, :owner)"),
-        {"lock": _OWNER_LOCK, "owner": owner_id},
+        {"lock": Lock.OWNER_RULES, "owner": owner_id},
     )
 
 
