@@ -42,6 +42,7 @@ from retrieval.records import Pair
 from retrieval.settings import Settings
 from retrieval.store import Store, StoredDescriptors
 from retrieval.work import catalogue, leases, searches
+from retrieval.work.leases import Table
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +140,7 @@ class RetrievalEngine:
                 elif video["status"] == "failed":
                     return video
                 taken = leases.acquire(
-                    connection, "videos", [video_id], holder, self.settings.lease_seconds
+                    connection, Table.VIDEOS, [video_id], holder, self.settings.lease_seconds
                 )
             if taken:
                 break
@@ -147,7 +148,7 @@ class RetrievalEngine:
                 return video
             time.sleep(0.2)
         with leases.heartbeat(
-            self.database, "videos", [video_id], holder, self.settings.lease_seconds
+            self.database, Table.VIDEOS, [video_id], holder, self.settings.lease_seconds
         ):
             self._describe(video, holder)
         with transaction(self.database) as connection:
@@ -158,21 +159,21 @@ class RetrievalEngine:
         holder = leases.new_holder()
         with transaction(self.database) as connection:
             if not leases.acquire(
-                connection, "searches", [search_id], holder, self.settings.lease_seconds
+                connection, Table.SEARCHES, [search_id], holder, self.settings.lease_seconds
             ):
                 return []  # planned already, or another worker is at it
             query_id = searches.read_search(connection, search_id)["query_id"]
         with leases.heartbeat(
-            self.database, "searches", [search_id], holder, self.settings.lease_seconds
+            self.database, Table.SEARCHES, [search_id], holder, self.settings.lease_seconds
         ):
             try:
                 return self._plan(search_id, query_id)
             except ServiceUnavailable as error:
-                self._put_off("searches", search_id, holder, error)
+                self._put_off(Table.SEARCHES, search_id, holder, error)
                 raise
             except Exception as error:
                 log.exception("search %s could not be planned", search_id)
-                self._give_back("searches", search_id, holder, error)
+                self._give_back(Table.SEARCHES, search_id, holder, error)
                 return []
 
     def refresh_index(self) -> Index:
@@ -347,25 +348,25 @@ class RetrievalEngine:
                 catalogue.fail_ingest(connection, video["id"], error.code, str(error), holder)
             return
         except ServiceUnavailable as error:
-            self._put_off("videos", video["id"], holder, error)
+            self._put_off(Table.VIDEOS, video["id"], holder, error)
             raise
         except Exception as error:
             log.exception("video %s could not be described", video["id"])
-            self._give_back("videos", video["id"], holder, error)
+            self._give_back(Table.VIDEOS, video["id"], holder, error)
             return
         with transaction(self.database) as connection:
             shape = described.descriptors.shape
             catalogue.record_descriptors(connection, video["id"], key, str(stored), *shape)
             catalogue.finish_ingest(connection, video["id"], duration, holder)
 
-    def _give_back(self, table: str, row_id: str, holder: str, error: Exception) -> None:
+    def _give_back(self, table: Table, row_id: str, holder: str, error: Exception) -> None:
         """End an attempt that the row is not to blame for; the sweeper sends it again."""
         code = error.code if isinstance(error, RetrievalError) else "worker_error"
         message = str(error) if isinstance(error, RetrievalError) else repr(error)
         with transaction(self.database) as connection:
             leases.give_back(connection, table, row_id, holder, code, message)
 
-    def _put_off(self, table: str, row_id: str, holder: str, error: ServiceUnavailable) -> None:
+    def _put_off(self, table: Table, row_id: str, holder: str, error: ServiceUnavailable) -> None:
         """End an attempt that does not count, where the database is not itself what is away."""
         with suppress(ServiceUnavailable), transaction(self.database) as connection:
             leases.put_off(connection, table, row_id, holder, error.code, str(error))

@@ -22,6 +22,7 @@ from retrieval.pairing import localize_views
 from retrieval.records import Pair, Segment
 from retrieval.store import StoredDescriptors
 from retrieval.work import catalogue, leases, searches
+from retrieval.work.leases import Table
 from vcl_plugin.claims.guard import is_low_information
 from vcl_plugin.claims.segments import LeasedPair, Outcome, record_segments
 from vcl_plugin.claims.settlement import settle_claims
@@ -103,7 +104,7 @@ class LocalizeWorker:
     def _localize_batch(self, batch: Batch) -> int:
         ids = [pair.id for pair in batch.pairs]
         seconds = self.settings.lease_seconds
-        with leases.heartbeat(self.database, "pairs", ids, batch.holder, seconds):
+        with leases.heartbeat(self.database, Table.PAIRS, ids, batch.holder, seconds):
             ready, query, references = self._load(batch.pairs)
             if not ready:
                 return 0
@@ -136,7 +137,7 @@ class LocalizeWorker:
             ).all()
             ids = [row.id for row in rows]
             limits = self.settings.lease_seconds, self.settings.max_attempts
-            taken = set(leases.acquire(connection, "pairs", ids, holder, *limits))
+            taken = set(leases.acquire(connection, Table.PAIRS, ids, holder, *limits))
             rows = [row for row in rows if row.id in taken]
             for row in rows:
                 if row.model != model:
@@ -144,7 +145,7 @@ class LocalizeWorker:
                     # that a pair nobody here can do ends with this reason and holds no search.
                     message = f"this worker localizes with {model}, the pair asks for {row.model}"
                     leases.give_back(
-                        connection, "pairs", row.id, holder, "other_localizer", message
+                        connection, Table.PAIRS, row.id, holder, "other_localizer", message
                     )
         for kind in dict.fromkeys(row.fingerprint for row in rows):
             pairs = [
@@ -214,7 +215,7 @@ class LocalizeWorker:
         model = self.engine.localizer.fingerprint
         try:
             with transaction(self.database) as connection:
-                if not leases.holds(connection, "pairs", pair.id, holder):
+                if not leases.holds(connection, Table.PAIRS, pair.id, holder):
                     log.warning("localize pair=%d lost its lease; another worker has it", pair.id)
                     return False
                 outcome = Outcome(segments, is_empty, model, holder, seconds)
@@ -236,4 +237,4 @@ class LocalizeWorker:
             if isinstance(error, HOPELESS):
                 searches.quarantine_pair(connection, pair.id, code, message)
             else:
-                leases.give_back(connection, "pairs", pair.id, holder, code, message)
+                leases.give_back(connection, Table.PAIRS, pair.id, holder, code, message)

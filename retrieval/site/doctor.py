@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from celery import Celery
 from kombu.exceptions import KombuError
 from redis.exceptions import RedisError
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from retrieval.database import check_schema, connect, current_revision, transaction
 from retrieval.describe.descriptors import load_descriptor
@@ -28,6 +28,7 @@ from retrieval.plugins import load_localizer, load_pooler
 from retrieval.services import ServiceStatus, service_status
 from retrieval.settings import Settings, mask_password, variable
 from retrieval.site.metrics import QUEUES
+from retrieval.work import leases
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_POSTGRES = 14  # the first with multiranges, which count overlapping seconds once
@@ -188,14 +189,9 @@ def _check_workers(broker_url: str, database: Engine | None) -> Finding:
 
 def _list_holders(database: Engine) -> list[str]:
     """Processes (host:pid) that hold work and have shown a sign of life in time."""
-    held = " UNION ".join(
-        f"SELECT leased_by FROM {table} WHERE status = 'running' AND lease_until > now()"
-        for table in ("videos", "searches", "pairs")
-    )
     try:
         with transaction(database) as connection:
-            found = connection.execute(text(held)).scalars()
-            return sorted({str(each).rpartition(":")[0] for each in found})
+            return leases.list_holders(connection)
     except RetrievalError:
         return []
 

@@ -27,15 +27,16 @@ from retrieval.index.snapshots import saved_indexes
 from retrieval.services import service_status
 from retrieval.settings import Settings
 from retrieval.work import catalogue
+from retrieval.work.leases import Table
 
 log = logging.getLogger(__name__)
 
 QUEUES = ("ingest", "search", "localize", "maintenance")
 # Stage, table, and what its failed rows are called.
 STAGES = (
-    ("ingest", "videos", "failed"),
-    ("search", "searches", "failed"),
-    ("localize", "pairs", "quarantined"),
+    ("ingest", Table.VIDEOS, "failed"),
+    ("search", Table.SEARCHES, "failed"),
+    ("localize", Table.PAIRS, "quarantined"),
 )
 
 

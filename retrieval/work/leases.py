@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Connection, Engine, text
@@ -21,12 +22,20 @@ from sqlalchemy.exc import SQLAlchemyError
 from retrieval.database import transaction
 from retrieval.errors import ServiceUnavailable
 
-TABLES = ("videos", "searches", "pairs")
+
+class Table(StrEnum):
+    """The tables whose rows are leased. Nobody else lists them."""
+
+    VIDEOS = "videos"
+    SEARCHES = "searches"
+    PAIRS = "pairs"
+
+
 # What becomes of a row when its attempts are used up.
 GIVEN_UP = {
-    "videos": "status = 'failed'",
-    "searches": "status = 'failed', finished_at = now()",
-    "pairs": "status = 'quarantined', finished_at = now()",
+    Table.VIDEOS: "status = 'failed'",
+    Table.SEARCHES: "status = 'failed', finished_at = now()",
+    Table.PAIRS: "status = 'quarantined', finished_at = now()",
 }
 
 
@@ -40,7 +49,7 @@ def new_holder() -> str:
 
 def acquire(
     connection: Connection,
-    table: str,
+    table: Table,
     ids: Sequence[Any],
     holder: str,
     seconds: float,
@@ -58,7 +67,7 @@ def acquire(
     """
     rows = connection.execute(
         text(f"""
-        UPDATE {_checked(table)} SET status = 'running', attempts = attempts + 1,
+        UPDATE {Table(table)} SET status = 'running', attempts = attempts + 1,
                leased_by = :holder, lease_until = now() + make_interval(secs => :seconds)
         WHERE id IN (
             SELECT id FROM {table} WHERE id = ANY(:ids) AND status = 'waiting'
@@ -71,12 +80,12 @@ def acquire(
     return [each for each in ids if each in taken]
 
 
-def holds(connection: Connection, table: str, row_id: Any, holder: str) -> bool:
+def holds(connection: Connection, table: Table, row_id: Any, holder: str) -> bool:
     """Whether the holder still has the row; locks it until the transaction ends."""
     return (
         connection.execute(
             text(f"""
-            SELECT 1 FROM {_checked(table)}
+            SELECT 1 FROM {Table(table)}
             WHERE id = :id AND leased_by = :holder AND status = 'running' FOR UPDATE"""),
             {"id": row_id, "holder": holder},
         ).first()
@@ -85,12 +94,12 @@ def holds(connection: Connection, table: str, row_id: Any, holder: str) -> bool:
 
 
 def give_back(
-    connection: Connection, table: str, row_id: Any, holder: str, code: str, message: str
+    connection: Connection, table: Table, row_id: Any, holder: str, code: str, message: str
 ) -> None:
     """End a failed attempt: the row waits again, and remembers why."""
     connection.execute(
         text(f"""
-        UPDATE {_checked(table)} SET status = 'waiting', leased_by = NULL, lease_until = NULL,
+        UPDATE {Table(table)} SET status = 'waiting', leased_by = NULL, lease_until = NULL,
                sent_at = NULL, reason = :code, message = :message
         WHERE id = :id AND leased_by = :holder AND status = 'running'"""),
         {"id": row_id, "holder": holder, "code": code, "message": message},
@@ -98,7 +107,7 @@ def give_back(
 
 
 def put_off(
-    connection: Connection, table: str, row_id: Any, holder: str, code: str, message: str
+    connection: Connection, table: Table, row_id: Any, holder: str, code: str, message: str
 ) -> None:
     """End an attempt that does not count: something is away that the row needs.
 
@@ -106,7 +115,7 @@ def put_off(
     """
     connection.execute(
         text(f"""
-        UPDATE {_checked(table)} SET status = 'waiting', leased_by = NULL, lease_until = NULL,
+        UPDATE {Table(table)} SET status = 'waiting', leased_by = NULL, lease_until = NULL,
                attempts = attempts - 1, sent_at = now(), reason = :code, message = :message
         WHERE id = :id AND leased_by = :holder AND status = 'running'"""),
         {"id": row_id, "holder": holder, "code": code, "message": message},
@@ -115,7 +124,7 @@ def put_off(
 
 @contextmanager
 def heartbeat(
-    database: Engine, table: str, ids: Sequence[Any], holder: str, seconds: float
+    database: Engine, table: Table, ids: Sequence[Any], holder: str, seconds: float
 ) -> Iterator[None]:
     """Keep the leases alive while the block runs, however long it takes."""
     stop = threading.Event()
@@ -126,7 +135,7 @@ def heartbeat(
                 with transaction(database) as connection:
                     connection.execute(
                         text(f"""
-                        UPDATE {_checked(table)}
+                        UPDATE {Table(table)}
                         SET lease_until = now() + make_interval(secs => :seconds)
                         -- A locked row is being finished by us, or freed: waiting for it would
                         -- let the others run out.
@@ -148,14 +157,14 @@ def heartbeat(
         thread.join()
 
 
-def expire(connection: Connection, table: str, max_attempts: int) -> list[Any]:
+def expire(connection: Connection, table: Table, max_attempts: int) -> list[Any]:
     """Free the rows whose holder went silent; give up those that have no attempt left.
 
     Returns the ids given up, for the caller to count down what waited for them.
     """
     connection.execute(
         text(f"""
-        UPDATE {_checked(table)} SET status = 'waiting', leased_by = NULL, lease_until = NULL,
+        UPDATE {Table(table)} SET status = 'waiting', leased_by = NULL, lease_until = NULL,
                sent_at = NULL, reason = 'worker_lost', message = {_STOPPED}
         WHERE id IN (
             SELECT id FROM {table}
@@ -166,11 +175,11 @@ def expire(connection: Connection, table: str, max_attempts: int) -> list[Any]:
     return give_up(connection, table, max_attempts)
 
 
-def give_up(connection: Connection, table: str, max_attempts: int) -> list[Any]:
+def give_up(connection: Connection, table: Table, max_attempts: int) -> list[Any]:
     """Close the rows that used every attempt, keeping the last reason in the message."""
     rows = connection.execute(
         text(f"""
-        UPDATE {_checked(table)} SET {GIVEN_UP[table]}, leased_by = NULL, lease_until = NULL,
+        UPDATE {Table(table)} SET {GIVEN_UP[table]}, leased_by = NULL, lease_until = NULL,
                reason = 'attempts_exhausted',
                message = attempts || ' attempts failed, the last: '
                          || CASE WHEN status = 'running' THEN {_STOPPED} ELSE message END
@@ -184,7 +193,14 @@ def give_up(connection: Connection, table: str, max_attempts: int) -> list[Any]:
     return [row.id for row in rows]
 
 
-def _checked(table: str) -> str:
-    if table not in TABLES:
-        raise ValueError(f"{table!r} is no table of leased work")
-    return table
+# One statement over all tables: a process that holds any row of any of them is at work.
+_HOLDERS = " UNION ".join(
+    f"SELECT leased_by FROM {table} WHERE status = 'running' AND lease_until > now()"
+    for table in Table
+)
+
+
+def list_holders(connection: Connection) -> list[str]:
+    """Processes (`host:pid`) that hold work and have shown a sign of life in time."""
+    found = connection.execute(text(_HOLDERS)).scalars()
+    return sorted({str(holder).rpartition(":")[0] for holder in found})

@@ -15,6 +15,7 @@ from retrieval.database import transaction
 from retrieval.engine import INGEST, LOCALIZE, SEARCH, Message
 from retrieval.settings import Settings
 from retrieval.work import leases, locks, searches
+from retrieval.work.leases import Table
 
 MOST_RESENT = 1000  # per kind and sweep; the next sweep goes on
 # A message may wait long in a full queue. After so many leases it is doubted all the same, or a
@@ -38,13 +39,13 @@ def sweep(
         if not locks.try_take(connection, locks.Lock.SWEEP):
             return []
         # Pairs before searches: whoever finishes a pair locks them in that order.
-        given_up = leases.expire(connection, "pairs", settings.max_attempts)
+        given_up = leases.expire(connection, Table.PAIRS, settings.max_attempts)
         searches.count_down(connection, given_up)
         searches.recount(connection)
-        for table in ("searches", "videos"):
+        for table in (Table.SEARCHES, Table.VIDEOS):
             leases.expire(connection, table, settings.max_attempts)
-        videos = _take_lost(connection, "videos", settings, queued[INGEST])
-        planned = _take_lost(connection, "searches", settings, queued[SEARCH])
+        videos = _take_lost(connection, Table.VIDEOS, settings, queued[INGEST])
+        planned = _take_lost(connection, Table.SEARCHES, settings, queued[SEARCH])
         return [
             *(Message(INGEST, {"video_id": each}) for each in videos),
             *(Message(SEARCH, {"search_id": each}) for each in planned),
@@ -77,8 +78,10 @@ def _lost_pairs(connection: Connection, settings: Settings, queued: int) -> list
     The message that got lost took its priority along; the size of the search tells it again.
     """
     ranks = {
-        searches.URGENT: _take_lost(connection, "pairs", settings, queued, only=_OF_SMALL_SEARCHES),
-        searches.BULK: _take_lost(connection, "pairs", settings, queued),
+        searches.URGENT: _take_lost(
+            connection, Table.PAIRS, settings, queued, only=_OF_SMALL_SEARCHES
+        ),
+        searches.BULK: _take_lost(connection, Table.PAIRS, settings, queued),
     }
     return [
         Message(LOCALIZE, {"query_id": row.query_id, "reference_ids": [row.reference_id]}, priority)
@@ -96,7 +99,7 @@ _OF_SMALL_SEARCHES = f"""id IN (
 
 
 def _take_lost(
-    connection: Connection, table: str, settings: Settings, queued: int, only: str = "true"
+    connection: Connection, table: Table, settings: Settings, queued: int, only: str = "true"
 ) -> list[Any]:
     """Ids of rows whose message is lost, marked as sent now.
 

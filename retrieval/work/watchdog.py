@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
 from retrieval.database import transaction
+from retrieval.work import leases
 
 
 class Look(NamedTuple):
@@ -61,11 +62,7 @@ class Watchdog:
 
 def is_working(database: Engine) -> bool:
     """Whether a process of this machine holds a lease that has not run out."""
-    held = " UNION ALL ".join(
-        f"SELECT 1 FROM {table} WHERE status = 'running' AND lease_until > now() "
-        "AND starts_with(leased_by, :host)"
-        for table in ("pairs", "searches", "videos")
-    )
     with transaction(database) as connection:
-        found = connection.execute(text(held), {"host": f"{socket.gethostname()}:"}).first()
-    return found is not None
+        holders = leases.list_holders(connection)
+    host = f"{socket.gethostname()}:"
+    return any(each.startswith(host) for each in holders)

@@ -18,16 +18,20 @@ SOURCES = sorted(
 # source (names of tables, constant clauses). What a caller gives is always a bound parameter.
 COMPOSED = {
     "migrations/versions/0004_policies.py": {"codes"},  # ISO 3166, from a constant of the file
-    "retrieval/site/doctor.py": {"held"},  # over three constant tables
-    # Checked against TABLES; the clauses are constants of the file.
-    "retrieval/work/leases.py": {"_checked(table)", "table", "GIVEN_UP[table]", "_STOPPED"},
+    # A member of the enum, or ValueError; the clauses are constants of the file.
+    "retrieval/work/leases.py": {
+        "Table(table)",
+        "table",
+        "GIVEN_UP[table]",
+        "_STOPPED",
+        "_HOLDERS",
+    },
     "retrieval/site/metrics.py": {"measure.sql"},  # constants of the two metrics modules
     "retrieval/work/sweeper.py": {
         "table",
         "only",
         "_UNSENT[message.task]",
     },  # called with constants
-    "retrieval/work/watchdog.py": {"held"},  # over three constant tables
     "vcl_plugin/claims/claims.py": {"_CLAIM_ROW"},
     "vcl_plugin/cli/services.py": {"_COUNTS"},
     # Names of views, checked against REPORTS, and columns of the file's own tables.
