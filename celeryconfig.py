@@ -6,13 +6,13 @@ backend, a message is acknowledged after its work, and a lost one is swept up fr
 
 from kombu import Queue
 
-from retrieval.services import ensure_services
+from retrieval.process import process_services
 from retrieval.settings import load_settings
 from retrieval.work.searches import BULK
 
 _settings = load_settings()
 
-broker_url = ensure_services(_settings).broker_url
+broker_url = process_services(_settings).broker_url
 broker_connection_retry_on_startup = True
 broker_connection_max_retries = None  # a broker that is away for a day is still waited for
 broker_transport_options = {

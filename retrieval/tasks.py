@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from kombu.exceptions import OperationalError as BrokerError
 from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
-from retrieval.database import check_schema, connect, transaction
+from retrieval.database import transaction
 from retrieval.engine import INGEST, RESCAN, SEARCH, Message, RetrievalEngine
 from retrieval.errors import (
     FingerprintMismatch,
@@ -30,8 +28,7 @@ from retrieval.errors import (
     RetrievalError,
     ServiceUnavailable,
 )
-from retrieval.services import ensure_services
-from retrieval.settings import load_settings
+from retrieval.process import process_engine
 from retrieval.store import Store, StoredDescriptors
 from retrieval.work import catalogue, searches
 from retrieval.work.arguments import read_arguments
@@ -71,19 +68,6 @@ PATIENT: dict[str, Any] = {
     "throws": (RetrievalError,),  # expected: a line in the log, not a traceback
 }
 BROKER_ERRORS = (BrokerError, RedisError, OSError)
-
-
-@lru_cache(maxsize=1)
-def _engine_of(process: int) -> RetrievalEngine:
-    settings = load_settings()
-    database = connect(ensure_services(settings).database_url)
-    check_schema(database)
-    return RetrievalEngine(settings, database)
-
-
-def process_engine() -> RetrievalEngine:
-    """This process's engine. A forked child makes its own: models and sockets do not survive."""
-    return _engine_of(os.getpid())
 
 
 def send(messages: Iterable[Message]) -> None:

@@ -132,11 +132,11 @@ def site_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[None]:
     """This process as a user's: VCL_* point to the session's servers and a database of its own."""
-    from retrieval import tasks
+    from retrieval.process import forget_process
 
     monkeypatch.setenv("VCL_DATABASE_URL", database)
     monkeypatch.setenv("VCL_BROKER_URL", services.broker_url)
     monkeypatch.setenv("VCL_HOME", str(tmp_path / "home"))
-    tasks._engine_of.cache_clear()
+    forget_process()
     yield
-    tasks._engine_of.cache_clear()
+    forget_process()

@@ -7,20 +7,14 @@ docs/tasks.md is its contract.
 from __future__ import annotations
 
 import logging
-import os
-from functools import lru_cache
 
 from celery.signals import worker_process_init
 
-from retrieval.tasks import PATIENT, app, process_engine, send
+from retrieval.process import process_engine
+from retrieval.tasks import PATIENT, app, send
 from vcl_plugin.worker import LocalizeWorker
 
 log = logging.getLogger(__name__)
-
-
-@lru_cache(maxsize=1)
-def _worker_of(process: int) -> LocalizeWorker:
-    return LocalizeWorker(process_engine())
 
 
 @worker_process_init.connect
@@ -41,7 +35,7 @@ def localize(
     With a `search_id` the pairs are opened first if they do not exist; without one, only pairs
     that already wait are taken.
     """
-    worker = _worker_of(os.getpid())
+    worker = LocalizeWorker(process_engine())
     query_id = str(query_id)
     # A JSON number is a fair id; a lone string would otherwise be taken for a list of letters.
     wanted = [reference_ids] if isinstance(reference_ids, str) else map(str, reference_ids)

@@ -23,6 +23,7 @@ from retrieval import tasks
 from retrieval.database import transaction
 from retrieval.engine import INGEST, LOCALIZE, RESCAN, SEARCH, Message, RetrievalEngine
 from retrieval.errors import ServiceUnavailable
+from retrieval.process import process_engine
 from retrieval.records import Fingerprint
 from retrieval.settings import load_settings
 from retrieval.work import catalogue, searches
@@ -168,7 +169,7 @@ def coarse_engine(
 ) -> tuple[RetrievalEngine, list[str]]:
     """This process's engine, which looks into old uploads, and the tasks that it sent."""
     monkeypatch.setenv("VCL_RESCAN_NEW", "true")
-    engine = tasks.process_engine()
+    engine = process_engine()
     engine.__dict__["descriptor"] = CoarseDescriptor()
     sent: list[str] = []
     monkeypatch.setattr(tasks.app, "send_task", lambda name, **_: sent.append(name))
@@ -307,7 +308,7 @@ def test_a_refused_registration_is_a_failed_row_with_the_reason(
 
 @pytest.mark.usefixtures("site_environment")
 def test_a_store_file_of_another_fingerprint_is_refused(db: Engine, tmp_path: Path):
-    engine = tasks.process_engine()
+    engine = process_engine()
     path = engine.store.write("v", "lite0-1", unit_rows(4))
     tasks.register("v", str(path), "isc-1")
     with transaction(db) as connection:

@@ -10,9 +10,9 @@ import getpass
 import os
 import time
 
-from retrieval.database import check_schema, connect
 from retrieval.engine import RetrievalEngine
-from retrieval.services import ensure_services, wait_for_database
+from retrieval.process import process_engine, process_services
+from retrieval.services import wait_for_database
 from retrieval.settings import load_settings
 from vcl_plugin.cli.output import stderr
 
@@ -23,11 +23,9 @@ def open_engine() -> RetrievalEngine:
     """The engine of this command. A database that is down is waited for, and that is said."""
     settings = load_settings()
     with stderr.status("waiting for PostgreSQL and the broker"):
-        endpoints = ensure_services(settings)
+        endpoints = process_services(settings)
         wait_for_database(endpoints.database_url, settings.service_timeout)
-    database = connect(endpoints.database_url)
-    check_schema(database)
-    return RetrievalEngine(settings, database)
+    return process_engine()
 
 
 def current_user() -> str:

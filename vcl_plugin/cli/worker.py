@@ -24,6 +24,7 @@ from retrieval import tasks
 from retrieval.database import check_schema, connect
 from retrieval.errors import RetrievalError, ServiceUnavailable
 from retrieval.index.keeper import SnapshotKeeper
+from retrieval.process import process_engine, process_services
 from retrieval.services import ensure_services, wait_for_broker, wait_for_database
 from retrieval.settings import Settings, load_settings
 from retrieval.work import journal
@@ -55,7 +56,7 @@ def worker(
 ) -> None:
     """Run a worker until it is stopped (Ctrl-C, or SIGTERM: work in hand is finished first)."""
     settings = load_settings()
-    endpoints = _patiently(lambda: ensure_services(settings), settings.service_timeout)
+    endpoints = _patiently(lambda: process_services(settings), settings.service_timeout)
     wait_for_database(endpoints.database_url, settings.service_timeout)
     wait_for_broker(endpoints.broker_url, settings.service_timeout)
     database = connect(endpoints.database_url)
@@ -176,7 +177,7 @@ class Supervisor:
         if time.monotonic() >= self.next_sweep:
             self.next_sweep = time.monotonic() + self.settings.sweep_seconds
             tasks.sweep()
-            self.keeper.look(tasks.process_engine().database)
+            self.keeper.look(process_engine().database)
 
     def _restart(self) -> None:
         """Its whole group ends first, for its processes may hold work they will never finish."""

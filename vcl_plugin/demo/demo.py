@@ -20,11 +20,12 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from retrieval.database import connect, migrate, transaction
+from retrieval.database import migrate, transaction
 from retrieval.engine import Message, RetrievalEngine
 from retrieval.errors import ServiceUnavailable
+from retrieval.process import process_engine, process_services
 from retrieval.records import Segment
-from retrieval.services import ensure_services, stop_services
+from retrieval.services import stop_services
 from retrieval.settings import load_settings
 from retrieval.tasks import enqueue_search, send
 from retrieval.work import catalogue
@@ -73,9 +74,8 @@ def run_demo(folder: Path, stdout: Console, stderr: Console, keep: bool = False)
     with progress() as bar:
         references = _render_references(folder / "references", bar)
         uploads = _render_uploads(folder / "uploads", list(references), bar)
-    endpoints = ensure_services(settings)
-    migrate(endpoints.database_url)
-    engine = RetrievalEngine(settings, connect(endpoints.database_url))
+    migrate(process_services(settings).database_url)
+    engine = process_engine()
     try:
         with _worker(folder / "worker.log"), progress() as bar:
             _add_references(engine, references, bar)

@@ -12,6 +12,7 @@ from retrieval import tasks
 from retrieval.database import transaction
 from retrieval.errors import BadDescriptors, BadSetting, BadVideo
 from retrieval.media.roots import confine_path
+from retrieval.process import process_engine
 from retrieval.settings import load_settings
 from retrieval.store import Store
 from retrieval.work import catalogue
@@ -109,7 +110,7 @@ def test_a_file_that_becomes_a_link_to_outside_is_not_described(
     db: Engine, media: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VCL_MEDIA_ROOTS", str(media))
-    engine = tasks.process_engine()
+    engine = process_engine()
     with pytest.raises(BadVideo, match="media roots"):
         tasks.enqueue_search(media.parent / "outside" / "film.mp4")
     video_id = engine.register(media / "film.mp4")

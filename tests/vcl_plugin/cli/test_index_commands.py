@@ -12,7 +12,7 @@ import pytest
 from retrieval.database import transaction
 from retrieval.index.keeper import SnapshotKeeper
 from retrieval.index.snapshots import current_facts
-from retrieval.tasks import process_engine
+from retrieval.process import process_engine
 from retrieval.work import catalogue
 from tests.vcl_plugin.cli.conftest import Said
 
