@@ -8,7 +8,7 @@ from kombu import Queue
 
 from retrieval.process import process_services
 from retrieval.settings import load_settings
-from retrieval.work.searches import BULK
+from retrieval.work import messages
 
 _settings = load_settings()
 
@@ -32,17 +32,13 @@ task_publish_retry_policy = {"max_retries": 2, "interval_start": 0, "interval_st
 
 imports = ("retrieval.work.journal", "retrieval.tasks", "vcl_plugin.tasks")
 
-task_queues = [Queue(name) for name in ("ingest", "search", "localize", "maintenance")]
-task_default_queue = "maintenance"
+task_queues = [Queue(name.value) for name in messages.Queue]
+task_default_queue = messages.Queue.MAINTENANCE.value
 task_create_missing_queues = False
 task_routes = {
-    # A catalogue that comes in, and what it sets off, waits for people who wait.
-    "retrieval.ingest": {"queue": "ingest", "priority": BULK},
-    "retrieval.register": {"queue": "ingest"},
-    "retrieval.search": {"queue": "search"},
-    "retrieval.rescan": {"queue": "search", "priority": BULK},
-    "vcl_plugin.localize": {"queue": "localize"},
-    "retrieval.sweep": {"queue": "maintenance"},
+    task: {"queue": route.queue.value}
+    | ({} if route.priority is None else {"priority": route.priority})
+    for task, route in messages.ROUTES.items()
 }
 
 # JSON only: a pickle from the broker would be code from the broker.

@@ -25,12 +25,12 @@ import numpy as np
 from sqlalchemy import Engine, text
 
 from retrieval.database import connect, migrate, transaction
-from retrieval.engine import LOCALIZE, Message
 from retrieval.services import ensure_services, stop_services
 from retrieval.settings import load_settings
 from retrieval.store import Store
 from retrieval.tasks import send
 from retrieval.work import catalogue
+from retrieval.work.messages import LOCALIZE, Message
 from retrieval.work.searches import wait_for_search
 from vcl_plugin.claims.assets import add_asset, add_reference
 

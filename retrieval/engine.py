@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -43,25 +42,16 @@ from retrieval.settings import Settings
 from retrieval.store import Store, StoredDescriptors
 from retrieval.work import catalogue, leases, searches
 from retrieval.work.leases import Table
+from retrieval.work.messages import (
+    LOCALIZE,
+    RESCAN,
+    SEARCH,
+    Message,
+    group_references,
+    localize_messages,
+)
 
 log = logging.getLogger(__name__)
-
-INGEST = "retrieval.ingest"
-SEARCH = "retrieval.search"
-RESCAN = "retrieval.rescan"
-LOCALIZE = "vcl_plugin.localize"
-# References of one message: small enough that two workers share a search, large enough that a
-# query is read once for many.
-BATCH_PAIRS = 8
-
-
-@dataclass(frozen=True)
-class Message:
-    """A task for someone to run: its name and JSON arguments."""
-
-    task: str
-    arguments: dict[str, Any] = field(default_factory=dict)
-    priority: int | None = None  # 0 is taken first; None: that of the task which sends it
 
 
 class RetrievalEngine:
@@ -222,7 +212,7 @@ class RetrievalEngine:
             with transaction(self.database) as connection:
                 search_id = searches.create_search(connection, upload_id)
                 waiting = searches.open_pairs(connection, search_id, [pair], self.method)
-            messages += self.batches(search_id, upload_id, waiting)
+            messages += self.localize_messages(search_id, upload_id, waiting)
         return messages
 
     def _near_uploads(self, reference_id: str, pooled: Pooled, beyond: int) -> list[Pair]:
@@ -233,31 +223,17 @@ class RetrievalEngine:
         others = propose_pairs(index, reference_id, pooled, reach, settings.min_candidate_score)
         return list({each.reference_id: each for each in [*others, *copies]}.values())
 
-    def batches(self, search_id: str, query_id: str, reference_ids: Sequence[str]) -> list[Message]:
-        """Localize messages, small enough that several workers share a search."""
-        return [
-            Message(
-                LOCALIZE,
-                {"query_id": query_id, "reference_ids": group, "search_id": search_id},
-            )
-            for group in self.group_references(reference_ids)
-        ]
+    def localize_messages(
+        self, search_id: str, query_id: str, reference_ids: Sequence[str]
+    ) -> list[Message]:
+        """The pairs of a search that wait, in messages small enough that workers share them."""
+        return localize_messages(search_id, query_id, self.group_references(reference_ids))
 
     def group_references(self, reference_ids: Sequence[str]) -> list[list[str]]:
         """The references in groups that fit one batch, bounded in number and in frames."""
         with transaction(self.database) as connection:
             frames = catalogue.count_frames(connection, reference_ids)
-        groups: list[list[str]] = []
-        total = 0
-        for reference_id in reference_ids:
-            size = frames.get(reference_id, 0)
-            is_full = groups and len(groups[-1]) >= BATCH_PAIRS
-            if not groups or is_full or total + size > self.settings.batch_frames:
-                groups.append([])
-                total = 0
-            groups[-1].append(reference_id)
-            total += size
-        return groups
+        return group_references(reference_ids, frames, self.settings.batch_frames)
 
     def _plan(self, search_id: str, query_id: str) -> list[Message]:
         query = self.ingest(query_id)
@@ -282,7 +258,7 @@ class RetrievalEngine:
             waiting = searches.open_pairs(connection, search_id, pairs, self.method)
             for code, message in self._remarks(query):
                 searches.annotate_search(connection, search_id, code, message)
-        messages = self.batches(search_id, query_id, waiting)
+        messages = self.localize_messages(search_id, query_id, waiting)
         if len(waiting) < len(pairs):
             # Compared before: nothing to do but to judge it by today's rules and uploader.
             messages.append(Message(LOCALIZE, {"query_id": query_id, "reference_ids": []}))

@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
 from retrieval.database import transaction
-from retrieval.engine import INGEST, RESCAN, SEARCH, Message, RetrievalEngine
+from retrieval.engine import RetrievalEngine
 from retrieval.errors import (
     FingerprintMismatch,
     NotFound,
@@ -32,6 +32,16 @@ from retrieval.process import process_engine
 from retrieval.store import Store, StoredDescriptors
 from retrieval.work import catalogue, searches
 from retrieval.work.arguments import read_arguments
+from retrieval.work.messages import (
+    BULK,
+    INGEST,
+    REGISTER,
+    RESCAN,
+    SEARCH,
+    SWEEP,
+    URGENT_PAIRS,
+    Message,
+)
 from retrieval.work.sweeper import mark_unsent
 from retrieval.work.sweeper import sweep as sweep_lost_work
 
@@ -78,7 +88,7 @@ def send(messages: Iterable[Message]) -> None:
     """
     pending = list(messages)
     pairs = sum(len(each.arguments.get("reference_ids", ())) for each in pending)
-    usual: int | None = searches.BULK if pairs > searches.URGENT_PAIRS else None
+    usual: int | None = BULK if pairs > URGENT_PAIRS else None
     try:
         while pending:
             message = pending[0]
@@ -161,7 +171,7 @@ def _tell_registrant(arguments: Mapping[str, Any], error: Refused) -> None:
         catalogue.refuse_foreign(connection, wanted["video_id"], error.code, str(error))
 
 
-@app.task(name="retrieval.register", tell=staticmethod(_tell_registrant), **PATIENT)
+@app.task(name=REGISTER, tell=staticmethod(_tell_registrant), **PATIENT)
 def register(
     video_id: str,
     descriptors: str,
@@ -213,7 +223,7 @@ def _read_foreign(store: Store, descriptors: str, fingerprint: str) -> StoredDes
     return store.read(descriptors, fingerprint)
 
 
-@app.task(name="retrieval.sweep", expires=60)
+@app.task(name=SWEEP, expires=60)
 def sweep() -> None:
     """Send again what got lost. Every `vcl worker` does it beside its work; one at a time does."""
     try:

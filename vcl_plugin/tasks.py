@@ -12,6 +12,7 @@ from celery.signals import worker_process_init
 
 from retrieval.process import process_engine
 from retrieval.tasks import PATIENT, app, send
+from retrieval.work.messages import LOCALIZE, localize_messages
 from vcl_plugin.worker import LocalizeWorker
 
 log = logging.getLogger(__name__)
@@ -23,7 +24,7 @@ def load_models(**_: object) -> None:
     process_engine().load()
 
 
-@app.task(name="vcl_plugin.localize", **PATIENT)
+@app.task(name=LOCALIZE, **PATIENT)
 def localize(
     query_id: str,
     reference_ids: list[str],
@@ -36,16 +37,14 @@ def localize(
     that already wait are taken.
     """
     worker = LocalizeWorker(process_engine())
-    query_id = str(query_id)
-    # A JSON number is a fair id; a lone string would otherwise be taken for a list of letters.
-    wanted = [reference_ids] if isinstance(reference_ids, str) else map(str, reference_ids)
-    reference_ids = list(dict.fromkeys(wanted))
+    reference_ids = list(dict.fromkeys(reference_ids))
     if search_id is not None:
-        worker.open(str(search_id), query_id, reference_ids, fingerprint)
-        messages = worker.engine.batches(str(search_id), query_id, reference_ids)
-        if len(messages) > 1:
-            send(messages)  # too much for one: all workers share it
-            return
-    done = worker.localize(query_id, reference_ids)
+        worker.open(search_id, query_id, reference_ids, fingerprint)
+    groups = worker.engine.group_references(reference_ids)
+    if search_id is not None and len(groups) > 1:
+        # Too much for one: all workers share it.
+        send(localize_messages(search_id, query_id, groups))
+        return
+    done = worker.localize(query_id, groups)
     # The search's id is put into every line of this task (retrieval/work/journal.py).
     log.info("localize query=%s references=%d done=%d", query_id, len(reference_ids), done)

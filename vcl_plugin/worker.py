@@ -86,18 +86,18 @@ class LocalizeWorker:
             ]
             searches.open_pairs(connection, search_id, pairs, method)
 
-    def localize(self, query_id: str, reference_ids: Sequence[str]) -> int:
+    def localize(self, query_id: str, groups: Sequence[Sequence[str]]) -> int:
         """Localize those of the pairs that wait; returns how many were done.
 
-        Without references the query's claims are settled: it was compared before, but the same file
-        may have come from another uploader.
+        Each group of references fits one batch. Without any the query's claims are settled: it was
+        compared before, but the same file may have come from another uploader.
         """
-        if not reference_ids:
+        if not groups:
             with transaction(self.database) as connection:
                 settle_claims(connection, query_id)
         return sum(
             self._localize_batch(batch)
-            for group in self.engine.group_references(reference_ids)
+            for group in groups
             for batch in self._lease(query_id, group)
         )
 

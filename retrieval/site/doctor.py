@@ -27,8 +27,8 @@ from retrieval.index.snapshots import saved_indexes
 from retrieval.plugins import load_localizer, load_pooler
 from retrieval.services import ServiceStatus, service_status
 from retrieval.settings import Settings, mask_password, variable
-from retrieval.site.metrics import QUEUES
 from retrieval.work import leases
+from retrieval.work.messages import Queue
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_POSTGRES = 14  # the first with multiranges, which count overlapping seconds once
@@ -177,7 +177,7 @@ def _check_workers(broker_url: str, database: Engine | None) -> Finding:
         return Finding("workers", f"busy: {', '.join(holders)}")
     if not answers:
         return Finding("workers", "none answers", "start one with `vcl worker`")
-    orphaned = [queue for queue in QUEUES if queue not in served]
+    orphaned = [queue for queue in Queue if queue not in served]
     if orphaned and not holders:
         return Finding(
             "workers",

@@ -28,10 +28,10 @@ from retrieval.services import service_status
 from retrieval.settings import Settings
 from retrieval.work import catalogue
 from retrieval.work.leases import Table
+from retrieval.work.messages import Queue
 
 log = logging.getLogger(__name__)
 
-QUEUES = ("ingest", "search", "localize", "maintenance")
 # Stage, table, and what its failed rows are called.
 STAGES = (
     ("ingest", Table.VIDEOS, "failed"),
@@ -210,7 +210,7 @@ def _measure_queues(url: str) -> Metric:
     with kombu.Connection(url, transport_options={"socket_connect_timeout": 5}) as connection:
         transport = connection.transport
         errors = (*transport.connection_errors, *transport.channel_errors)
-        for queue in QUEUES:
+        for queue in Queue:
             try:
                 declared = connection.default_channel.queue_declare(queue, passive=True)
             except transport.channel_errors:

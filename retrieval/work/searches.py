@@ -24,11 +24,6 @@ from retrieval.work import locks
 
 log = logging.getLogger(__name__)
 
-# How urgent a message is, as Celery and Redis count: 0 is taken first.
-URGENT, BULK = 0, 6
-# A search of more pairs is a scan of a catalogue: nobody sits before it and waits.
-URGENT_PAIRS = 64
-
 
 @dataclass(frozen=True)
 class Method:

@@ -12,10 +12,18 @@ from typing import Any
 from sqlalchemy import Connection, Engine, text
 
 from retrieval.database import transaction
-from retrieval.engine import INGEST, LOCALIZE, SEARCH, Message
 from retrieval.settings import Settings
 from retrieval.work import leases, locks, searches
 from retrieval.work.leases import Table
+from retrieval.work.messages import (
+    BULK,
+    INGEST,
+    LOCALIZE,
+    SEARCH,
+    URGENT,
+    URGENT_PAIRS,
+    Message,
+)
 
 MOST_RESENT = 1000  # per kind and sweep; the next sweep goes on
 # A message may wait long in a full queue. After so many leases it is doubted all the same, or a
@@ -78,10 +86,8 @@ def _lost_pairs(connection: Connection, settings: Settings, queued: int) -> list
     The message that got lost took its priority along; the size of the search tells it again.
     """
     ranks = {
-        searches.URGENT: _take_lost(
-            connection, Table.PAIRS, settings, queued, only=_OF_SMALL_SEARCHES
-        ),
-        searches.BULK: _take_lost(connection, Table.PAIRS, settings, queued),
+        URGENT: _take_lost(connection, Table.PAIRS, settings, queued, only=_OF_SMALL_SEARCHES),
+        BULK: _take_lost(connection, Table.PAIRS, settings, queued),
     }
     return [
         Message(LOCALIZE, {"query_id": row.query_id, "reference_ids": [row.reference_id]}, priority)
@@ -95,7 +101,7 @@ def _lost_pairs(connection: Connection, settings: Settings, queued: int) -> list
 
 _OF_SMALL_SEARCHES = f"""id IN (
     SELECT pair_id FROM search_pairs JOIN searches ON searches.id = search_id
-    WHERE searches.status = 'localizing' AND searches.pairs_total <= {searches.URGENT_PAIRS})"""
+    WHERE searches.status = 'localizing' AND searches.pairs_total <= {URGENT_PAIRS})"""
 
 
 def _take_lost(

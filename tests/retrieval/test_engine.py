@@ -14,7 +14,7 @@ from sqlalchemy import Engine, text
 
 from retrieval.database import transaction
 from retrieval.describe.views import NO_VIEWS, ViewKind
-from retrieval.engine import BATCH_PAIRS, LOCALIZE, RetrievalEngine
+from retrieval.engine import RetrievalEngine
 from retrieval.errors import BadVideo, NotFound, ServiceUnavailable
 from retrieval.index.candidates import propose_pairs
 from retrieval.index.pooling import pool_query
@@ -22,6 +22,7 @@ from retrieval.media.video import probe_video, read_frames
 from retrieval.records import Fingerprint
 from retrieval.settings import Settings
 from retrieval.work import catalogue, leases, searches
+from retrieval.work.messages import BATCH_PAIRS, LOCALIZE
 from tests.retrieval.planted_rows import read_row
 from tests.retrieval.test_store import unit_rows
 from vcl_plugin.demo.footage import render_reference, write_video

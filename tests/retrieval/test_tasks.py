@@ -21,12 +21,13 @@ from sqlalchemy import Engine
 
 from retrieval import tasks
 from retrieval.database import transaction
-from retrieval.engine import INGEST, LOCALIZE, RESCAN, SEARCH, Message, RetrievalEngine
+from retrieval.engine import RetrievalEngine
 from retrieval.errors import ServiceUnavailable
 from retrieval.process import process_engine
 from retrieval.records import Fingerprint
 from retrieval.settings import load_settings
 from retrieval.work import catalogue, searches
+from retrieval.work.messages import INGEST, LOCALIZE, RESCAN, SEARCH, Message
 from tests.retrieval.planted_rows import plant_videos, read_row
 from tests.retrieval.test_engine import CoarseDescriptor
 from tests.retrieval.test_store import unit_rows

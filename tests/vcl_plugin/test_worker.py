@@ -11,10 +11,11 @@ import pytest
 from sqlalchemy import Engine, text
 
 from retrieval.database import connect, transaction
-from retrieval.engine import BATCH_PAIRS, RetrievalEngine
+from retrieval.engine import RetrievalEngine
 from retrieval.records import Segment, Span
 from retrieval.settings import Settings
 from retrieval.work import catalogue, leases, searches
+from retrieval.work.messages import BATCH_PAIRS
 from tests.retrieval.planted_rows import pass_time, read_pairs
 from tests.retrieval.test_store import unit_rows
 from vcl_plugin.claims import assets, rights
@@ -67,6 +68,10 @@ def register(worker: LocalizeWorker, name: str, frames: int, kind: str = KIND) -
         catalogue.record_descriptors(connection, name, kind, str(path), frames, 256)
 
 
+def localize(worker: LocalizeWorker, reference_ids: list[str]) -> int:
+    return worker.localize("q", worker.engine.group_references(reference_ids))
+
+
 def state(worker: LocalizeWorker, search: str = "s") -> dict[str, Any]:
     with transaction(worker.database) as connection:
         return searches.read_search(connection, search)
@@ -81,14 +86,14 @@ def test_a_batch_is_compared_at_once_and_recorded_to_the_millisecond(worker: Loc
     for name, frames in (("q", 20), ("a", 30), ("b", 31)):
         register(worker, name, frames)
     worker.open("s", "q", ["a", "b"], None)
-    assert worker.localize("q", ["a", "b"]) == 2
+    assert localize(worker, ["a", "b"]) == 2
     assert worker.engine.localizer.calls == [[30, 31]]
     assert state(worker)["status"] == "done"
     with transaction(worker.database) as connection:
         first, second = read_segments(connection, "s")
     assert (first["query_start"], first["query_end"]) == (2.0, 9.0)
     assert {first["reference_id"], second["reference_id"]} == {"a", "b"}
-    assert worker.localize("q", ["a", "b"]) == 0, "a message delivered twice does nothing"
+    assert localize(worker, ["a", "b"]) == 0, "a message delivered twice does nothing"
 
 
 def test_a_segment_shorter_than_a_millisecond_is_left_out_and_spoils_nothing(
@@ -99,7 +104,7 @@ def test_a_segment_shorter_than_a_millisecond_is_left_out_and_spoils_nothing(
     sliver = Segment(Span(5.0, 5.0001), Span(1.0, 8.0), 0.9)
     worker.engine.localizer.script[30] = [sliver, FOUND]
     worker.open("s", "q", ["a"], None)
-    worker.localize("q", ["a"])
+    localize(worker, ["a"])
     with transaction(worker.database) as connection:
         assert len(read_segments(connection, "s")) == 1
 
@@ -112,7 +117,7 @@ def test_a_file_replaced_by_descriptors_of_another_kind_is_compared_with_nothing
     foreign = worker.engine.store.write("b", "lite0-1", unit_rows(31))
     foreign.replace(worker.engine.store.path_of("b", KIND))
     worker.open("s", "q", ["a", "b"], None)
-    assert worker.localize("q", ["a", "b"]) == 1
+    assert localize(worker, ["a", "b"]) == 1
     found = pairs(worker)["b"]
     assert (found.status, found.reason) == ("quarantined", "fingerprint_mismatch")
     assert "was made by lite0-1, not by isc-1" in found.message
@@ -123,12 +128,12 @@ def test_one_bad_pair_of_a_batch_does_not_hold_the_others(worker: LocalizeWorker
         register(worker, name, frames)
     worker.engine.localizer.script[31] = RuntimeError("kernel 7 failed")
     worker.open("s", "q", ["a", "bad", "c"], None)
-    assert worker.localize("q", ["a", "bad", "c"]) == 2
+    assert localize(worker, ["a", "bad", "c"]) == 2
     row = pairs(worker)["bad"]
     assert (row.status, row.reason, row.attempts) == ("waiting", "localizer_failed", 1)
     assert row.message == "RuntimeError: kernel 7 failed"
     assert state(worker)["pairs_left"] == 1
-    assert worker.localize("q", ["bad"]) == 0
+    assert localize(worker, ["bad"]) == 0
     with transaction(worker.database) as connection:
         searches.count_down(connection, leases.expire(connection, "pairs", 2))
     row = pairs(worker)["bad"]
@@ -144,7 +149,7 @@ def test_what_the_database_refuses_ends_the_attempt_of_that_pair_only(worker: Lo
     object.__setattr__(strange, "score", 7.0)
     worker.engine.localizer.script[30] = [strange]
     worker.open("s", "q", ["a", "b"], None)
-    assert worker.localize("q", ["a", "b"]) == 1
+    assert localize(worker, ["a", "b"]) == 1
     assert (pairs(worker)["a"].status, pairs(worker)["b"].status) == ("waiting", "done")
 
 
@@ -153,7 +158,7 @@ def test_lost_descriptors_set_the_pair_aside_with_the_path(worker: LocalizeWorke
         register(worker, name, frames)
     worker.engine.store.path_of("a", KIND).unlink()
     worker.open("s", "q", ["a", "b"], None)
-    assert worker.localize("q", ["a", "b"]) == 1
+    assert localize(worker, ["a", "b"]) == 1
     row = pairs(worker)["a"]
     assert (row.status, row.reason) == ("quarantined", "not_found")
     assert state(worker)["status"] == "done"
@@ -175,7 +180,7 @@ def test_a_result_that_comes_after_its_lease_was_lost_is_dropped(
         return [FOUND]
 
     worker.engine.localizer.script[30] = lose_lease
-    assert worker.localize("q", ["a"]) == 0
+    assert localize(worker, ["a"]) == 0
     assert pairs(worker)["a"].leased_by == "another"
     with transaction(db) as connection:
         assert read_segments(connection, "s") == []
@@ -189,7 +194,7 @@ def test_pairs_for_another_localizer_end_with_that_reason_instead_of_waiting_for
     worker.open("s", "q", ["a"], None)
     worker.engine.localizer.fingerprint = "scripted-2"
     for _ in range(2):
-        assert worker.localize("q", ["a"]) == 0
+        assert localize(worker, ["a"]) == 0
     row = pairs(worker)["a"]
     assert (row.status, row.reason, row.attempts) == ("waiting", "other_localizer", 2)
     assert "scripted-2" in row.message
@@ -201,7 +206,7 @@ def test_pairs_of_two_fingerprints_are_compared_in_two_batches(worker: LocalizeW
         register(worker, "q", 20, kind)
         register(worker, "a", 30, kind)
         worker.open(f"s-{kind}", "q", ["a"], kind)
-    assert worker.localize("q", ["a"]) == 2
+    assert localize(worker, ["a"]) == 2
     assert worker.engine.localizer.calls == [[30], [30]]
 
 
@@ -210,7 +215,7 @@ def test_many_references_are_taken_in_bounded_batches(worker: LocalizeWorker):
     for name in ("q", *names):
         register(worker, name, 10)
     worker.open("s", "q", names, None)
-    assert worker.localize("q", names) == len(names)
+    assert localize(worker, names) == len(names)
     assert [len(call) for call in worker.engine.localizer.calls] == [BATCH_PAIRS, BATCH_PAIRS, 1]
 
 
@@ -231,7 +236,7 @@ def test_a_strong_match_raises_the_claim_in_the_same_transaction(worker: Localiz
         asset = assets.add_asset(connection, "Northlight", "Harbour")
         assets.add_reference(connection, "a", asset)
     worker.open("s", "q", ["a"], None)
-    worker.localize("q", ["a"])
+    localize(worker, ["a"])
     with transaction(worker.database) as connection:
         [segment] = read_segments(connection, "s")
         events = connection.execute(text("SELECT to_status FROM claim_events")).scalars().all()
@@ -247,10 +252,10 @@ def test_a_query_without_references_is_settled_by_who_uploads_it_now(worker: Loc
         rights.allow_use(connection, "Northlight", "nora", uploader="partner")
         catalogue.set_uploader(connection, "q", "partner")
     worker.open("s", "q", ["a"], None)
-    worker.localize("q", ["a"])
+    localize(worker, ["a"])
     with transaction(worker.database) as connection:
         assert list_claims(connection) == []
         catalogue.set_uploader(connection, "q", "pirate")
-    worker.localize("q", [])
+    localize(worker, [])
     with transaction(worker.database) as connection:
         assert [claim["status"] for claim in list_claims(connection)] == ["potential"]

@@ -13,11 +13,12 @@ from typing import Annotated, Any
 import typer
 
 from retrieval.database import transaction
-from retrieval.engine import INGEST, Message, RetrievalEngine
+from retrieval.engine import RetrievalEngine
 from retrieval.errors import BadVideo, Refused
 from retrieval.records import Span
 from retrieval.tasks import send
 from retrieval.work import catalogue, searches
+from retrieval.work.messages import INGEST, Message
 from vcl_plugin.claims import assets, rights
 from vcl_plugin.claims.claims import list_standing
 from vcl_plugin.claims.settlement import find_matching_uploads, settle_again

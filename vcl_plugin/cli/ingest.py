@@ -15,10 +15,11 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from retrieval.database import transaction
-from retrieval.engine import INGEST, Message, RetrievalEngine
+from retrieval.engine import RetrievalEngine
 from retrieval.errors import BadVideo, NotFound, Refused
 from retrieval.tasks import send
 from retrieval.work import catalogue
+from retrieval.work.messages import INGEST, Message
 from vcl_plugin.claims import assets
 from vcl_plugin.cli.output import AsJson, print_json, print_rows, stderr, stdout
 from vcl_plugin.cli.session import WorkerHint, open_engine

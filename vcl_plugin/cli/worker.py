@@ -28,11 +28,13 @@ from retrieval.process import process_engine, process_services
 from retrieval.services import ensure_services, wait_for_broker, wait_for_database
 from retrieval.settings import Settings, load_settings
 from retrieval.work import journal
+from retrieval.work.messages import Queue
 from retrieval.work.watchdog import Look, Watchdog, is_working
 
 log = logging.getLogger(__name__)
 
-QUEUES = "search,localize,ingest,maintenance"
+# What people wait for is named first; every one of them is served.
+QUEUES = ",".join((Queue.SEARCH, Queue.LOCALIZE, Queue.INGEST, Queue.MAINTENANCE))
 FAILURES = 4  # of a worker in a row, before its supervisor gives up
 PAUSE = 1.0  # seconds after the first of them, doubled after each
 SOON = 60.0  # seconds; a worker that lived longer has worked, whatever it then failed of

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from retrieval.database import migrate, transaction
-from retrieval.engine import Message, RetrievalEngine
+from retrieval.engine import RetrievalEngine
 from retrieval.errors import ServiceUnavailable
 from retrieval.process import process_engine, process_services
 from retrieval.records import Segment
@@ -29,6 +29,7 @@ from retrieval.services import stop_services
 from retrieval.settings import load_settings
 from retrieval.tasks import enqueue_search, send
 from retrieval.work import catalogue
+from retrieval.work.messages import INGEST, Message
 from retrieval.work.searches import read_search
 from vcl_plugin.claims import assets
 from vcl_plugin.claims.claims import list_claims
@@ -174,7 +175,7 @@ def _add_references(
         video_id = engine.register(path, title=path.stem)
         with transaction(engine.database) as connection:
             assets.add_reference(connection, video_id, assets.add_asset(connection, owner, title))
-        send([Message("retrieval.ingest", {"video_id": video_id})])
+        send([Message(INGEST, {"video_id": video_id})])
         ids.append(video_id)
     while True:
         with transaction(engine.database) as connection:

@@ -15,8 +15,9 @@ from retrieval.database import connect, migrate, transaction
 from retrieval.index import snapshots
 from retrieval.services import Endpoints
 from retrieval.settings import Settings
-from retrieval.site.metrics import MEASURES, QUEUES, SiteCollector
+from retrieval.site.metrics import MEASURES, SiteCollector
 from retrieval.work import catalogue
+from retrieval.work.messages import Queue
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -106,7 +107,7 @@ def test_no_measure_of_the_engine_reads_a_table_of_the_plugin(measure) -> None:
 def test_the_queues_are_celerys_and_their_messages_are_counted(
     site: Settings, celery_app: Celery
 ) -> None:
-    assert {queue.name for queue in celery_app.conf.task_queues} == set(QUEUES)
+    assert {queue.name for queue in celery_app.conf.task_queues} == set(Queue)
     before = scrape(site)["vcl_queue_messages", (("queue", "search"),)]
     for _ in range(3):
         celery_app.send_task("retrieval.rescan", kwargs={"reference_id": "nobody"})

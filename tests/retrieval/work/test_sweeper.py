@@ -9,9 +9,17 @@ import pytest
 from sqlalchemy import Engine, text
 
 from retrieval.database import transaction
-from retrieval.engine import INGEST, LOCALIZE, SEARCH, Message
 from retrieval.settings import Settings
 from retrieval.work import catalogue, leases, searches
+from retrieval.work.messages import (
+    BULK,
+    INGEST,
+    LOCALIZE,
+    SEARCH,
+    URGENT,
+    URGENT_PAIRS,
+    Message,
+)
 from retrieval.work.sweeper import DOUBTFUL_LEASES, mark_unsent, sweep
 from tests.retrieval.planted_rows import pass_time, plant_search, plant_videos, read_pairs, read_row
 
@@ -22,7 +30,7 @@ def sweep_with(db: Engine, *full_queues: str) -> list[Message]:
     return sweep(db, SETTINGS, lambda task: 99 if task in full_queues else 0)
 
 
-def localize(reference: str, priority: int = searches.URGENT) -> Message:
+def localize(reference: str, priority: int = URGENT) -> Message:
     return Message(LOCALIZE, {"query_id": "q", "reference_ids": [reference]}, priority)
 
 
@@ -64,7 +72,7 @@ def test_a_message_is_doubted_in_the_end_though_its_queue_is_never_empty(db: Eng
 
 
 def test_pairs_of_a_scan_are_sent_again_after_those_of_a_small_search(db: Engine):
-    many = [f"r{number}" for number in range(searches.URGENT_PAIRS + 1)]
+    many = [f"r{number}" for number in range(URGENT_PAIRS + 1)]
     with transaction(db) as connection:
         plant_videos(connection, "q", "a", *many)
         plant_search(connection, "q", many, "scan")
@@ -72,9 +80,7 @@ def test_pairs_of_a_scan_are_sent_again_after_those_of_a_small_search(db: Engine
     pass_time(db, "pairs", 61)
     found = sweep_with(db)
     assert found[:2] == [localize("r7"), localize("a")], "what both ask for is urgent"
-    assert set(map(str, found[2:])) == {
-        str(localize(name, searches.BULK)) for name in many if name != "r7"
-    }
+    assert set(map(str, found[2:])) == {str(localize(name, BULK)) for name in many if name != "r7"}
 
 
 @pytest.mark.usefixtures("rows")
