@@ -37,7 +37,7 @@ from retrieval.index.replica import Replica
 from retrieval.media.roots import confine_path
 from retrieval.media.video import hash_file, read_frames
 from retrieval.plugins import Localizer, Pooled, Pooler, load_localizer, load_pooler
-from retrieval.records import Pair
+from retrieval.records import Candidate
 from retrieval.settings import Settings
 from retrieval.store import Store, StoredDescriptors
 from retrieval.work import catalogue, leases, searches
@@ -208,14 +208,14 @@ class RetrievalEngine:
         messages: list[Message] = []
         for found in near:
             upload_id = found.reference_id
-            pair = Pair(upload_id, reference_id, rank=1, score=found.score)
+            pair = Candidate(upload_id, reference_id, rank=1, score=found.score)
             with transaction(self.database) as connection:
                 search_id = searches.create_search(connection, upload_id)
                 waiting = searches.open_pairs(connection, search_id, [pair], self.method)
             messages += self.localize_messages(search_id, upload_id, waiting)
         return messages
 
-    def _near_uploads(self, reference_id: str, pooled: Pooled, beyond: int) -> list[Pair]:
+    def _near_uploads(self, reference_id: str, pooled: Pooled, beyond: int) -> list[Candidate]:
         """Each upload that may hold the reference, once: the nearest, and every plain copy."""
         index, settings = self.uploads.refresh(), self.settings
         copies = find_copies(index, reference_id, pooled)

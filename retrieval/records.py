@@ -1,6 +1,6 @@
 """The records that stages hand each other: frozen, and validated at birth.
 
-In: plain numbers and strings. Out: `Span`, `Line`, `Segment`, `Fingerprint`, `Pair`.
+In: plain numbers and strings. Out: `Span`, `Line`, `Segment`, `Fingerprint`, `Candidate`.
 Every stage of both packages uses them; none of them knows a database, a model or a file.
 """
 
@@ -202,8 +202,8 @@ class Fingerprint:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """A candidate: a reference video worth comparing with a query, and why."""
+class Candidate:
+    """A reference video worth comparing with a query, and why."""
 
     query_id: str
     reference_id: str

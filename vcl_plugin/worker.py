@@ -19,7 +19,7 @@ from retrieval.database import transaction
 from retrieval.engine import RetrievalEngine
 from retrieval.errors import BadDescriptors, FingerprintMismatch, NotFound, Refused, RetrievalError
 from retrieval.pairing import localize_views
-from retrieval.records import Pair, Segment
+from retrieval.records import Candidate, Segment
 from retrieval.store import StoredDescriptors
 from retrieval.work import catalogue, leases, searches
 from retrieval.work.leases import Table
@@ -81,7 +81,7 @@ class LocalizeWorker:
                 return
             method = searches.Method(self.engine.localizer.fingerprint, fingerprint)
             pairs = [
-                Pair(query_id, reference_id, rank, 0.0)
+                Candidate(query_id, reference_id, rank, 0.0)
                 for rank, reference_id in enumerate(reference_ids, start=1)
             ]
             searches.open_pairs(connection, search_id, pairs, method)

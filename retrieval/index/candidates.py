@@ -1,6 +1,6 @@
 """From a query's vectors to the references worth comparing.
 
-In: the index and the query's pooled vectors. Out: ranked `Pair`s.
+In: the index and the query's pooled vectors. Out: ranked `Candidate`s.
 Called by the engine when it plans a search; pure, knows no database.
 """
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from retrieval.index.index import Hits, Index
 from retrieval.plugins import Pooled
-from retrieval.records import Pair
+from retrieval.records import Candidate
 
 # Neighbours fetched per query vector and wanted candidate: one reference may fill many places.
 DEPTH = 8
@@ -33,7 +33,7 @@ MOST_HITS = 20_000_000  # of all vectors of a query together: some 400 MB
 
 def propose_pairs(
     index: Index, query_id: str, pooled: Pooled, top_k: int, min_score: float = 0.0
-) -> list[Pair]:
+) -> list[Candidate]:
     """The `top_k` references that hold the likeliest copies of any part of the query, best first.
 
     Each vector of the query votes for the references near it, by how much nearer they are than
@@ -50,12 +50,12 @@ def propose_pairs(
         key=lambda row: (-row[0], row[1]),
     )
     return [
-        Pair(query_id, reference_id, rank, score)
+        Candidate(query_id, reference_id, rank, score)
         for rank, (score, reference_id) in enumerate(ranked[:top_k], start=1)
     ]
 
 
-def find_copies(index: Index, query_id: str, pooled: Pooled) -> list[Pair]:
+def find_copies(index: Index, query_id: str, pooled: Pooled) -> list[Candidate]:
     """Every video that holds a plain copy of any part of the query, however many there are.
 
     `propose_pairs` takes what many videos share for background. Where a film is looked for in
@@ -77,7 +77,7 @@ def find_copies(index: Index, query_id: str, pooled: Pooled) -> list[Pair]:
         best[video_id] = max(best.get(video_id, 0.0), float(excess[row, place]))
     ranked = sorted(best.items(), key=lambda item: (-item[1], item[0]))
     return [
-        Pair(query_id, video_id, rank, score)
+        Candidate(query_id, video_id, rank, score)
         for rank, (video_id, score) in enumerate(ranked, start=1)
     ]
 

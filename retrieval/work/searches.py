@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, text
 
 from retrieval.database import transaction
 from retrieval.errors import NotFound, Refused, ServiceUnavailable
-from retrieval.records import Pair
+from retrieval.records import Candidate
 from retrieval.work import locks
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ def list_compared(connection: Connection, reference_id: str, method: Method) -> 
 
 
 def open_pairs(
-    connection: Connection, search_id: str, pairs: Sequence[Pair], method: Method
+    connection: Connection, search_id: str, pairs: Sequence[Candidate], method: Method
 ) -> list[str]:
     """Tie the candidates to the search; returns the references that still need localizing.
 

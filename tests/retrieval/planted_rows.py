@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
-from retrieval.records import Pair
+from retrieval.records import Candidate
 from retrieval.work import catalogue, searches
 
 METHOD = searches.Method("tn-test", "lite0-test")
@@ -23,7 +23,7 @@ def plant_search(
 ) -> str:
     """A planned search: its pairs are open and wait."""
     search = searches.create_search(connection, query, search_id)
-    pairs = [Pair(query, each, rank, 0.5) for rank, each in enumerate(references, start=1)]
+    pairs = [Candidate(query, each, rank, 0.5) for rank, each in enumerate(references, start=1)]
     searches.open_pairs(connection, search, pairs, METHOD)
     return search
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrieval.records import Fingerprint, Line, Pair, Segment, Span
+from retrieval.records import Candidate, Fingerprint, Line, Segment, Span
 
 seconds = st.floats(0, 1e6, allow_nan=False)
 spans = st.tuples(seconds, seconds).filter(lambda ends: ends[0] < ends[1]).map(lambda e: Span(*e))
@@ -103,7 +103,7 @@ def test_a_fingerprint_that_names_no_folder_or_no_vectors_is_refused(change: dic
 
 def test_ranks_count_from_one():
     with pytest.raises(ValueError, match="rank 0"):
-        Pair("q", "r", 0, 0.5)
+        Candidate("q", "r", 0, 0.5)
 
 
 # Copies that exist: not a microsecond long, not a thousand times as fast.

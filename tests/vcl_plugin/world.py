@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, text
 
-from retrieval.records import Pair, Segment, Span
+from retrieval.records import Candidate, Segment, Span
 from retrieval.work import catalogue, searches
 from vcl_plugin.claims import assets
 from vcl_plugin.claims.segments import LeasedPair, Outcome, record_segments
@@ -40,7 +40,7 @@ def record(
 ) -> int:
     """What a worker writes for a pair, without settling claims; returns the run."""
     search = searches.create_search(connection, query)
-    searches.open_pairs(connection, search, [Pair(query, reference, 1, 0.5)], method)
+    searches.open_pairs(connection, search, [Candidate(query, reference, 1, 0.5)], method)
     pair_id = connection.execute(
         text("""
         SELECT id FROM pairs

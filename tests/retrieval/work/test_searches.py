@@ -11,7 +11,7 @@ from sqlalchemy import Engine, text
 
 from retrieval.database import connect, transaction
 from retrieval.errors import NotFound, Refused
-from retrieval.records import Pair
+from retrieval.records import Candidate
 from retrieval.work import catalogue, leases, searches
 from tests.retrieval.planted_rows import METHOD, plant_search, plant_videos, read_pairs, read_row
 
@@ -155,7 +155,7 @@ def test_a_search_whose_pairs_were_all_done_before_is_done_at_once(db: Engine):
         finish(db, pair.id)
     with transaction(db) as connection:
         again = searches.create_search(connection, "q")
-        wanted = [Pair("q", "a", 1, 0.9), Pair("q", "b", 2, 0.8)]
+        wanted = [Candidate("q", "a", 1, 0.9), Candidate("q", "b", 2, 0.8)]
         assert searches.open_pairs(connection, again, wanted, METHOD) == []
         state = searches.read_search(connection, again)
     assert (state["status"], state["pairs_total"], state["pairs_left"]) == ("done", 2, 0)
@@ -177,7 +177,7 @@ def test_another_method_makes_other_pairs(db: Engine):
             searches.Method("transvcl-1", METHOD.fingerprint),
             searches.Method(METHOD.model, "isc-1"),
         ):
-            searches.open_pairs(connection, search, [Pair("q", "a", 1, 0.9)], method)
+            searches.open_pairs(connection, search, [Candidate("q", "a", 1, 0.9)], method)
         assert len(read_pairs(connection)) == 3
         assert searches.read_search(connection, search)["pairs_total"] == 2
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, text
 
 from retrieval.database import connect, transaction
-from retrieval.records import Pair, Segment, Span
+from retrieval.records import Candidate, Segment, Span
 from retrieval.work.searches import Method, create_search, open_pairs
 from tests.vcl_plugin.world import METHOD, add_reference, add_upload, record, segment
 from vcl_plugin.claims import assets, rights
@@ -98,7 +98,7 @@ def test_which_comparison_is_later_does_not_depend_on_which_finished_first(datab
         add_upload(connection, "upload")
         add_reference(connection, "film", "Ana")
         search = create_search(connection, "upload")
-        open_pairs(connection, search, [Pair("upload", "film", 1, 0.5)], METHOD)
+        open_pairs(connection, search, [Candidate("upload", "film", 1, 0.5)], METHOD)
         find_later(connection, segment(1, 12, at=1))
         record(connection, "upload", "film", segment(0, 10))
         settle_claims(connection, "upload")
