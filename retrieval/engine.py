@@ -40,7 +40,7 @@ from retrieval.plugins import Localizer, Pooled, Pooler, load_localizer, load_po
 from retrieval.records import Candidate
 from retrieval.settings import Settings
 from retrieval.store import Store, StoredDescriptors
-from retrieval.work import catalogue, leases, searches
+from retrieval.work import catalogue, changes, leases, pairs, searches
 from retrieval.work.leases import Table
 from retrieval.work.messages import (
     LOCALIZE,
@@ -76,19 +76,19 @@ class RetrievalEngine:
 
     @cached_property
     def references(self) -> Replica:
-        return self._replica(catalogue.REFERENCES)
+        return self._replica(changes.REFERENCES)
 
     @cached_property
     def uploads(self) -> Replica:
-        return self._replica(catalogue.UPLOADS)
+        return self._replica(changes.UPLOADS)
 
     @property
     def index_key(self) -> str:
         return self.references.key
 
     @property
-    def method(self) -> searches.Method:
-        return searches.Method(self.localizer.fingerprint, self.descriptor.fingerprint.key)
+    def method(self) -> pairs.Method:
+        return pairs.Method(self.localizer.fingerprint, self.descriptor.fingerprint.key)
 
     def _replica(self, collection: str) -> Replica:
         return Replica(
@@ -199,7 +199,7 @@ class RetrievalEngine:
         """
         pooled = pool_query(self.pooler, self.read_descriptors(reference_id))
         with transaction(self.database) as connection:
-            known = searches.list_compared(connection, reference_id, self.method)
+            known = pairs.list_compared(connection, reference_id, self.method)
         near = [
             each
             for each in self._near_uploads(reference_id, pooled, len(known))
@@ -208,10 +208,10 @@ class RetrievalEngine:
         messages: list[Message] = []
         for found in near:
             upload_id = found.reference_id
-            pair = Candidate(upload_id, reference_id, rank=1, score=found.score)
+            candidate = Candidate(upload_id, reference_id, rank=1, score=found.score)
             with transaction(self.database) as connection:
                 search_id = searches.create_search(connection, upload_id)
-                waiting = searches.open_pairs(connection, search_id, [pair], self.method)
+                waiting = pairs.open_pairs(connection, search_id, [candidate], self.method)
             messages += self.localize_messages(search_id, upload_id, waiting)
         return messages
 
@@ -251,15 +251,15 @@ class RetrievalEngine:
             )
             return []
         pooled = pool_query(self.pooler, self.read_descriptors(query_id))
-        pairs = propose_pairs(
+        candidates = propose_pairs(
             index, query_id, pooled, self.settings.top_k, self.settings.min_candidate_score
         )
         with transaction(self.database) as connection:
-            waiting = searches.open_pairs(connection, search_id, pairs, self.method)
+            waiting = pairs.open_pairs(connection, search_id, candidates, self.method)
             for code, message in self._remarks(query):
                 searches.annotate_search(connection, search_id, code, message)
         messages = self.localize_messages(search_id, query_id, waiting)
-        if len(waiting) < len(pairs):
+        if len(waiting) < len(candidates):
             # Compared before: nothing to do but to judge it by today's rules and uploader.
             messages.append(Message(LOCALIZE, {"query_id": query_id, "reference_ids": []}))
         return messages

@@ -21,7 +21,7 @@ from retrieval.errors import BadDescriptors, FingerprintMismatch, NotFound, Refu
 from retrieval.pairing import localize_views
 from retrieval.records import Candidate, Segment
 from retrieval.store import StoredDescriptors
-from retrieval.work import catalogue, leases, searches
+from retrieval.work import catalogue, leases, pairs, searches
 from retrieval.work.leases import Table
 from vcl_plugin.claims.guard import is_low_information
 from vcl_plugin.claims.segments import LeasedPair, Outcome, record_segments
@@ -59,7 +59,7 @@ class LocalizeWorker:
         the rows it waits for.
         """
         with transaction(self.database) as connection:
-            known = searches.count_pairs(connection, search_id, reference_ids)
+            known = pairs.count_pairs(connection, search_id, reference_ids)
             if reference_ids and known == len(reference_ids):
                 return
             catalogue.note_unregistered(connection, [query_id, *reference_ids])
@@ -79,12 +79,12 @@ class LocalizeWorker:
                     query["message"] or f"video {query_id!r} has no descriptors{kind}",
                 )
                 return
-            method = searches.Method(self.engine.localizer.fingerprint, fingerprint)
-            pairs = [
+            method = pairs.Method(self.engine.localizer.fingerprint, fingerprint)
+            candidates = [
                 Candidate(query_id, reference_id, rank, 0.0)
                 for rank, reference_id in enumerate(reference_ids, start=1)
             ]
-            searches.open_pairs(connection, search_id, pairs, method)
+            pairs.open_pairs(connection, search_id, candidates, method)
 
     def localize(self, query_id: str, groups: Sequence[Sequence[str]]) -> int:
         """Localize those of the pairs that wait; returns how many were done.
@@ -148,32 +148,32 @@ class LocalizeWorker:
                         connection, Table.PAIRS, row.id, holder, "other_localizer", message
                     )
         for kind in dict.fromkeys(row.fingerprint for row in rows):
-            pairs = [
+            leased = [
                 LeasedPair(row.id, row.query_id, row.reference_id, row.fingerprint)
                 for row in rows
                 if row.fingerprint == kind and row.model == model
             ]
-            if pairs:
-                yield Batch(holder, pairs)
+            if leased:
+                yield Batch(holder, leased)
 
     def _load(
-        self, pairs: Sequence[LeasedPair]
+        self, leased: Sequence[LeasedPair]
     ) -> tuple[list[LeasedPair], StoredDescriptors, list[StoredDescriptors]]:
         """Descriptors of the query and of each reference; pairs without them are set aside."""
         stored: dict[str, StoredDescriptors] = {}
         ready: list[LeasedPair] = []
-        for pair in pairs:
+        for pair in leased:
             try:
                 for video_id in (pair.query_id, pair.reference_id):
                     if video_id not in stored:
                         stored[video_id] = self._descriptors(video_id, pair.fingerprint)
             except HOPELESS as error:
                 with transaction(self.database) as connection:
-                    searches.quarantine_pair(connection, pair.id, error.code, str(error))
+                    pairs.quarantine_pair(connection, pair.id, error.code, str(error))
                 continue
             ready.append(pair)
         references = [stored[pair.reference_id] for pair in ready]
-        return ready, stored.get(pairs[0].query_id, NOTHING), references
+        return ready, stored.get(leased[0].query_id, NOTHING), references
 
     def _descriptors(self, video_id: str, fingerprint: str) -> StoredDescriptors:
         with transaction(self.database) as connection:
@@ -221,7 +221,7 @@ class LocalizeWorker:
                 outcome = Outcome(segments, is_empty, model, holder, seconds)
                 if record_segments(connection, pair, outcome) is not None and segments:
                     settle_claims(connection, pair.query_id)
-                searches.finish_pair(connection, pair.id, holder)
+                pairs.finish_pair(connection, pair.id, holder)
         except (SQLAlchemyError, Refused) as error:  # what the database refuses, if it is there
             self._end_attempt(pair, error, holder)
             return False
@@ -235,6 +235,6 @@ class LocalizeWorker:
         message = str(error) if is_ours else f"{type(error).__name__}: {error}"
         with transaction(self.database) as connection:
             if isinstance(error, HOPELESS):
-                searches.quarantine_pair(connection, pair.id, code, message)
+                pairs.quarantine_pair(connection, pair.id, code, message)
             else:
                 leases.give_back(connection, Table.PAIRS, pair.id, holder, code, message)

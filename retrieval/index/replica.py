@@ -24,7 +24,8 @@ from retrieval.index.pooling import pool_query
 from retrieval.plugins import Pooler
 from retrieval.settings import Settings
 from retrieval.store import Store
-from retrieval.work import catalogue, locks
+from retrieval.work import locks
+from retrieval.work.changes import Change, count_changes, read_changes
 
 log = logging.getLogger(__name__)
 
@@ -121,9 +122,7 @@ class Replica:
         """Changes that are not in the snapshot."""
         since, stamp = (0, "") if facts is None else (facts.seq, facts.stamp)
         with transaction(self.database) as connection:
-            return catalogue.count_changes(
-                connection, self.collection, self.fingerprint, since, stamp
-            )
+            return count_changes(connection, self.collection, self.fingerprint, since, stamp)
 
     def facts(self) -> dict[str, Any]:
         """What is in the index and in its last snapshot."""
@@ -168,10 +167,10 @@ class Replica:
         position = self.index.position
         return bool(position.unreadable) or self._read_log(position) != []
 
-    def _read_log(self, position: Position) -> list[catalogue.Change] | None:
+    def _read_log(self, position: Position) -> list[Change] | None:
         """Changes after that position, or None if it was read from another log."""
         with transaction(self.database) as connection:
-            changes = catalogue.read_changes(
+            changes = read_changes(
                 connection, self.collection, self.fingerprint, since=position.seq
             )
         if not position.seq:

@@ -26,7 +26,7 @@ from retrieval.errors import RetrievalError
 from retrieval.index.snapshots import saved_indexes
 from retrieval.services import service_status
 from retrieval.settings import Settings
-from retrieval.work import catalogue
+from retrieval.work.changes import count_changes
 from retrieval.work.leases import Table
 from retrieval.work.messages import Queue
 
@@ -193,9 +193,7 @@ def _measure_index(connection: Connection, folder: Path) -> Iterator[Metric]:
     )
     for facts in saved_indexes(folder):
         collection, fingerprint, _ = facts.key.split(".", 2)
-        changes = catalogue.count_changes(
-            connection, collection, fingerprint, facts.seq, facts.stamp
-        )
+        changes = count_changes(connection, collection, fingerprint, facts.seq, facts.stamp)
         made_at = datetime.fromisoformat(facts.made_at)
         age.add_metric([facts.key], max(0.0, (datetime.now(UTC) - made_at).total_seconds()))
         behind.add_metric([facts.key], changes)

@@ -8,7 +8,6 @@ caller's transaction.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,7 @@ from sqlalchemy import Connection, text
 
 from retrieval.errors import NotFound
 from retrieval.work import locks
-
-# A video is in one of two collections: what is searched against, and what was searched for.
-REFERENCES = "references"
-UPLOADS = "uploads"
+from retrieval.work.changes import REFERENCES, UPLOADS, announce
 
 
 def register_file(connection: Connection, path: Path, content_hash: str, title: str | None) -> str:
@@ -130,7 +126,7 @@ def record_descriptors(
         },
     )
     collection = REFERENCES if is_reference else UPLOADS
-    _announce(connection, video_id, "add", collection, fingerprint)
+    announce(connection, video_id, "add", collection, fingerprint)
 
 
 def finish_ingest(connection: Connection, video_id: str, duration: float, holder: str) -> None:
@@ -177,8 +173,8 @@ def make_reference(connection: Connection, video_id: str) -> None:
         {"id": video_id},
     )
     if changed.rowcount:
-        _announce(connection, video_id, "remove", UPLOADS)
-        _announce(connection, video_id, "add", REFERENCES)
+        announce(connection, video_id, "remove", UPLOADS)
+        announce(connection, video_id, "add", REFERENCES)
 
 
 def unmake_reference(connection: Connection, video_id: str) -> None:
@@ -189,8 +185,8 @@ def unmake_reference(connection: Connection, video_id: str) -> None:
     )
     if not changed.rowcount:
         raise NotFound(f"video {video_id!r} is no reference; `vcl reference list` shows them")
-    _announce(connection, video_id, "remove", REFERENCES)
-    _announce(connection, video_id, "add", UPLOADS)
+    announce(connection, video_id, "remove", REFERENCES)
+    announce(connection, video_id, "add", UPLOADS)
 
 
 def read_video(connection: Connection, video_id: str) -> dict[str, Any]:
@@ -298,84 +294,3 @@ def count_frames(connection: Connection, video_ids: Sequence[str]) -> dict[str, 
         {"ids": list(video_ids)},
     )
     return {row.video_id: row.frames for row in rows}
-
-
-@dataclass(frozen=True)
-class Change:
-    """One line of the log: a video was added (or described anew) or removed."""
-
-    seq: int
-    action: str
-    video_id: str
-    path: str | None  # of its descriptors, as they are now
-    stamp: str  # when it was written; with `seq`, it tells this log from any other
-
-
-def read_changes(
-    connection: Connection, collection: str, fingerprint: str, since: int
-) -> list[Change]:
-    """A collection's log from a number on, that one included, oldest first."""
-    rows = connection.execute(
-        text("""
-        SELECT changes.seq, changes.action, changes.video_id, sets.path,
-               extract(epoch FROM changes.created_at)::text AS stamp
-        FROM index_changes AS changes
-        LEFT JOIN descriptor_sets AS sets
-               ON sets.video_id = changes.video_id AND sets.fingerprint = changes.fingerprint
-        WHERE changes.collection = :collection AND changes.fingerprint = :fingerprint
-          AND changes.seq >= :since
-        ORDER BY changes.seq"""),
-        {"collection": collection, "fingerprint": fingerprint, "since": since},
-    )
-    return [Change(*row) for row in rows]
-
-
-def count_changes(
-    connection: Connection, collection: str, fingerprint: str, since: int, stamp: str
-) -> int:
-    """Changes after a known one; all there are, if that one is not of this log."""
-    return int(
-        connection.execute(
-            text("""
-            SELECT count(*) FROM index_changes
-            WHERE collection = :collection AND fingerprint = :fingerprint
-              AND seq > coalesce((SELECT seq FROM index_changes
-                                  WHERE seq = :since
-                                    AND extract(epoch FROM created_at)::text = :stamp), 0)"""),
-            {
-                "collection": collection,
-                "fingerprint": fingerprint,
-                "since": since,
-                "stamp": stamp,
-            },
-        ).scalar_one()
-    )
-
-
-def _announce(
-    connection: Connection,
-    video_id: str,
-    action: str,
-    collection: str,
-    fingerprint: str | None = None,
-) -> None:
-    """Write a line of the log for each kind of descriptors the video has, or for one kind.
-
-    Writers go one after the other, so that the log's order is the order of their commits and a
-    reader that has seen number n has seen everything before n.
-    """
-    locks.take(connection, locks.Lock.CHANGES)
-    connection.execute(
-        text("""
-        INSERT INTO index_changes (video_id, fingerprint, collection, action, created_at)
-        SELECT video_id, fingerprint, :collection, :action, clock_timestamp() FROM descriptor_sets
-        WHERE video_id = :video
-          AND (CAST(:fingerprint AS text) IS NULL OR fingerprint = :fingerprint)
-        ORDER BY fingerprint"""),
-        {
-            "video": video_id,
-            "action": action,
-            "collection": collection,
-            "fingerprint": fingerprint,
-        },
-    )

@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import Connection, Engine, text
 
 from retrieval.records import Candidate
-from retrieval.work import catalogue, searches
+from retrieval.work import catalogue, pairs, searches
 
-METHOD = searches.Method("tn-test", "lite0-test")
+METHOD = pairs.Method("tn-test", "lite0-test")
 
 
 def plant_videos(connection: Connection, *names: str) -> None:
@@ -23,8 +23,10 @@ def plant_search(
 ) -> str:
     """A planned search: its pairs are open and wait."""
     search = searches.create_search(connection, query, search_id)
-    pairs = [Candidate(query, each, rank, 0.5) for rank, each in enumerate(references, start=1)]
-    searches.open_pairs(connection, search, pairs, METHOD)
+    candidates = [
+        Candidate(query, each, rank, 0.5) for rank, each in enumerate(references, start=1)
+    ]
+    pairs.open_pairs(connection, search, candidates, METHOD)
     return search
 
 

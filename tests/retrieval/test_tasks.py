@@ -27,6 +27,7 @@ from retrieval.process import process_engine
 from retrieval.records import Fingerprint
 from retrieval.settings import load_settings
 from retrieval.work import catalogue, searches
+from retrieval.work.changes import read_changes
 from retrieval.work.messages import INGEST, LOCALIZE, RESCAN, SEARCH, Message
 from tests.retrieval.planted_rows import plant_videos, read_row
 from tests.retrieval.test_engine import CoarseDescriptor
@@ -158,7 +159,7 @@ def test_a_registered_array_is_a_ready_video_and_a_reference_if_asked(db: Engine
     tasks.register(42, path, "isc-1", title="A film", is_reference=True)
     with transaction(db) as connection:
         video = catalogue.read_video(connection, "42")
-        changes = catalogue.read_changes(connection, "references", "isc-1", since=0)
+        changes = read_changes(connection, "references", "isc-1", since=0)
     assert (video["status"], video["duration"], video["title"]) == ("ready", 9.0, "A film")
     assert video["is_reference"]
     assert {(each.action, each.video_id, each.path) for each in changes} == {("add", "42", path)}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from sqlalchemy import Connection, text
 
 from retrieval.records import Candidate, Segment, Span
-from retrieval.work import catalogue, searches
+from retrieval.work import catalogue, pairs, searches
 from vcl_plugin.claims import assets
 from vcl_plugin.claims.segments import LeasedPair, Outcome, record_segments
 
-METHOD = searches.Method("tn-test", "lite0-test")
+METHOD = pairs.Method("tn-test", "lite0-test")
 SECONDS = 100.0
 
 
@@ -36,11 +36,11 @@ def record(
     reference: str,
     *segments: Segment,
     is_empty: bool = False,
-    method: searches.Method = METHOD,
+    method: pairs.Method = METHOD,
 ) -> int:
     """What a worker writes for a pair, without settling claims; returns the run."""
     search = searches.create_search(connection, query)
-    searches.open_pairs(connection, search, [Candidate(query, reference, 1, 0.5)], method)
+    pairs.open_pairs(connection, search, [Candidate(query, reference, 1, 0.5)], method)
     pair_id = connection.execute(
         text("""
         SELECT id FROM pairs

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from retrieval.work.catalogue import REFERENCES, UPLOADS
+from retrieval.work.changes import REFERENCES, UPLOADS
 from vcl_plugin.cli.output import AsJson, print_json, stderr, stdout
 from vcl_plugin.cli.session import open_engine
 

@@ -14,7 +14,8 @@ from retrieval.database import transaction
 from retrieval.engine import RetrievalEngine
 from retrieval.errors import BadVideo, RetrievalError
 from retrieval.tasks import enqueue_search, send
-from retrieval.work.searches import read_quarantined, read_search, wait_for_search
+from retrieval.work.pairs import read_quarantined
+from retrieval.work.searches import read_search, wait_for_search
 from vcl_plugin.claims.claims import list_claims
 from vcl_plugin.claims.segments import read_segments
 from vcl_plugin.cli.output import AsJson, print_json, print_rows, progress, stderr, stdout

@@ -27,7 +27,7 @@ from retrieval.plugins import Pooled
 from retrieval.settings import Settings
 from retrieval.store import Store
 from retrieval.work import catalogue
-from retrieval.work.catalogue import REFERENCES
+from retrieval.work.changes import REFERENCES
 
 KIND = "test-kind"
 FRAMES = 24

@@ -18,7 +18,8 @@ from retrieval.index.keeper import PAUSE, SnapshotKeeper
 from retrieval.index.local import VideoIndex
 from retrieval.index.replica import Replica
 from retrieval.index.snapshots import current_facts, current_snapshot
-from retrieval.work.catalogue import REFERENCES, UPLOADS, count_changes
+from retrieval.work import catalogue
+from retrieval.work.changes import REFERENCES, UPLOADS, count_changes
 from tests.retrieval.index.index_site import (
     KIND,
     Fours,
@@ -305,7 +306,7 @@ def test_a_video_described_anew_is_found_by_its_new_footage_only(site: Replica):
     site.refresh()
     path = site.store.write("a", "test-kind", rows_of("other footage"))
     with transaction(site.database) as connection:
-        replicas.catalogue.record_descriptors(connection, "a", "test-kind", str(path), 24, 256)
+        catalogue.record_descriptors(connection, "a", "test-kind", str(path), 24, 256)
     site.refresh()
     pooled = site.pooler.pool(rows_of("other footage"))
     old = site.pooler.pool(rows_of("a"))

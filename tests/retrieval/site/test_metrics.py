@@ -16,7 +16,7 @@ from retrieval.index import snapshots
 from retrieval.services import Endpoints
 from retrieval.settings import Settings
 from retrieval.site.metrics import MEASURES, SiteCollector
-from retrieval.work import catalogue
+from retrieval.work import changes
 from retrieval.work.messages import Queue
 
 Labels = tuple[tuple[str, str], ...]
@@ -126,7 +126,7 @@ def test_an_index_is_as_old_as_its_snapshot_and_behind_by_what_the_log_holds_sin
                 VALUES ('v', 'lite0-abc', :collection, 'add')"""),
                 {"collection": collection},
             )
-        log = catalogue.read_changes(connection, "references", "lite0-abc", since=0)
+        log = changes.read_changes(connection, "references", "lite0-abc", since=0)
     made_at = datetime.now(UTC) - timedelta(hours=1)
     with snapshots.new_snapshot(site.index_dir, key, log[1].seq) as folder:
         facts = {

@@ -11,6 +11,7 @@ from sqlalchemy import Engine, text
 from retrieval.database import transaction
 from retrieval.errors import NotFound
 from retrieval.work import catalogue, leases
+from retrieval.work.changes import read_changes
 from tests.retrieval.planted_rows import plant_videos
 
 HASH = "0123456789abcdef" * 4
@@ -19,7 +20,7 @@ KIND = "lite0-test"
 
 def changes(db: Engine) -> list[tuple[str, str]]:
     with transaction(db) as connection:
-        found = catalogue.read_changes(connection, "references", KIND, since=0)
+        found = read_changes(connection, "references", KIND, since=0)
     return [(each.action, each.video_id) for each in found]
 
 
@@ -119,7 +120,7 @@ def test_new_descriptors_of_a_reference_are_announced(db: Engine):
         catalogue.make_reference(connection, "r")
         catalogue.record_descriptors(connection, "r", KIND, "/old", 9, 256)
         catalogue.record_descriptors(connection, "r", KIND, "/new", 9, 256)
-        found = catalogue.read_changes(connection, "references", KIND, since=0)
+        found = read_changes(connection, "references", KIND, since=0)
     assert [(each.action, each.path) for each in found] == [("add", "/new"), ("add", "/new")]
 
 

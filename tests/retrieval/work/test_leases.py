@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from retrieval.database import transaction
-from retrieval.work import catalogue, leases, searches
+from retrieval.work import catalogue, leases, pairs, searches
 from tests.retrieval.planted_rows import (
     pass_time,
     plant_search,
@@ -94,7 +94,7 @@ def test_a_lease_that_ran_out_can_be_taken_and_the_old_holder_has_lost_it(
         assert leases.expire(connection, "pairs", 3) == []
         assert leases.acquire(connection, "pairs", pair_ids[:1], "b", 60) == pair_ids[:1]
         assert not leases.holds(connection, "pairs", pair_ids[0], "a")
-        searches.finish_pair(connection, pair_ids[0], "a")
+        pairs.finish_pair(connection, pair_ids[0], "a")
         assert read_row(connection, "pairs", pair_ids[0]).status == "running"
         leases.give_back(connection, "pairs", pair_ids[0], "a", "late", "too late")
         assert read_row(connection, "pairs", pair_ids[0]).leased_by == "b"

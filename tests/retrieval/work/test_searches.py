@@ -12,7 +12,7 @@ from sqlalchemy import Engine, text
 from retrieval.database import connect, transaction
 from retrieval.errors import NotFound, Refused
 from retrieval.records import Candidate
-from retrieval.work import catalogue, leases, searches
+from retrieval.work import catalogue, leases, pairs, searches
 from tests.retrieval.planted_rows import METHOD, plant_search, plant_videos, read_pairs, read_row
 
 
@@ -43,20 +43,20 @@ def finish(db: Engine, pair_id: int, holder: str = "w") -> None:
     if taken:
         with transaction(db) as connection:
             assert leases.holds(connection, "pairs", pair_id, holder)
-            searches.finish_pair(connection, pair_id, holder)
+            pairs.finish_pair(connection, pair_id, holder)
 
 
 def test_a_search_counts_its_pairs_down_to_done(db: Engine):
     with transaction(db) as connection:
         plant_videos(connection, "q", "a", "b")
         search = plant_search(connection, "q", ["a", "b"])
-        pairs = read_pairs(connection)
+        opened = read_pairs(connection)
         assert searches.read_search(connection, search)["status"] == "localizing"
-    finish(db, pairs[0].id)
+    finish(db, opened[0].id)
     with transaction(db) as connection:
         state = searches.read_search(connection, search)
         assert (state["status"], state["pairs_left"], state["pairs_total"]) == ("localizing", 1, 2)
-    finish(db, pairs[1].id)
+    finish(db, opened[1].id)
     with transaction(db) as connection:
         state = searches.read_search(connection, search)
     assert (state["status"], state["pairs_left"]) == ("done", 0)
@@ -69,9 +69,9 @@ def test_a_pair_finished_twice_is_counted_once(db: Engine):
         search = plant_search(connection, "q", ["a", "b"])
         pair = read_pairs(connection)[0].id
         leases.acquire(connection, "pairs", [pair], "w", 60)
-        searches.finish_pair(connection, pair, "w")
-        searches.finish_pair(connection, pair, "w")
-        searches.quarantine_pair(connection, pair, "late", "a second verdict")
+        pairs.finish_pair(connection, pair, "w")
+        pairs.finish_pair(connection, pair, "w")
+        pairs.quarantine_pair(connection, pair, "late", "a second verdict")
         assert searches.read_search(connection, search)["pairs_left"] == 1
         assert read_row(connection, "pairs", pair).status == "done"
 
@@ -83,13 +83,13 @@ def test_many_finishers_at_once_leave_exact_counts_in_searches_that_share_pairs(
         # Ids against the order of creation, so that no accidental order saves us from deadlocks.
         ids = [plant_search(connection, "q", references, f"s{9 - n}") for n in range(4)]
         half = plant_search(connection, "q", references[::2], "half")
-        pairs = [row.id for row in read_pairs(connection)]
-    random.Random(3).shuffle(pairs)
+        opened = [row.id for row in read_pairs(connection)]
+    random.Random(3).shuffle(opened)
 
     def work(part: list[int], holder: str) -> Callable[[], None]:
         return lambda: [finish(db, pair, holder) for pair in part] and None
 
-    run_at_once(*(work(pairs[n::4], f"w{n}") for n in range(4)))
+    run_at_once(*(work(opened[n::4], f"w{n}") for n in range(4)))
     with transaction(db) as connection:
         for search in (*ids, half):
             state = searches.read_search(connection, search)
@@ -105,14 +105,14 @@ def test_opening_races_with_finishing_and_no_search_is_left_waiting(db: Engine):
         query = f"q{number}"
         with transaction(db) as connection:
             plant_search(connection, query, references, f"first-{number}")
-            pairs = [row.id for row in read_pairs(connection) if row.query_id == query]
+            opened = [row.id for row in read_pairs(connection) if row.query_id == query]
 
         def open_second(query: str = query, number: int = number) -> None:
             with transaction(db) as connection:
                 plant_search(connection, query, references, f"second-{number}")
 
-        def finish_all(pairs: list[int] = pairs) -> None:
-            for pair in pairs:
+        def finish_all(opened: list[int] = opened) -> None:
+            for pair in opened:
                 finish(db, pair)
 
         run_at_once(open_second, finish_all)
@@ -150,13 +150,13 @@ def test_a_search_whose_pairs_were_all_done_before_is_done_at_once(db: Engine):
     with transaction(db) as connection:
         plant_videos(connection, "q", "a", "b")
         plant_search(connection, "q", ["a", "b"])
-        pairs = read_pairs(connection)
-    for pair in pairs:
+        opened = read_pairs(connection)
+    for pair in opened:
         finish(db, pair.id)
     with transaction(db) as connection:
         again = searches.create_search(connection, "q")
         wanted = [Candidate("q", "a", 1, 0.9), Candidate("q", "b", 2, 0.8)]
-        assert searches.open_pairs(connection, again, wanted, METHOD) == []
+        assert pairs.open_pairs(connection, again, wanted, METHOD) == []
         state = searches.read_search(connection, again)
     assert (state["status"], state["pairs_total"], state["pairs_left"]) == ("done", 2, 0)
 
@@ -174,10 +174,10 @@ def test_another_method_makes_other_pairs(db: Engine):
         plant_search(connection, "q", ["a"])
         search = searches.create_search(connection, "q")
         for method in (
-            searches.Method("transvcl-1", METHOD.fingerprint),
-            searches.Method(METHOD.model, "isc-1"),
+            pairs.Method("transvcl-1", METHOD.fingerprint),
+            pairs.Method(METHOD.model, "isc-1"),
         ):
-            searches.open_pairs(connection, search, [Candidate("q", "a", 1, 0.9)], method)
+            pairs.open_pairs(connection, search, [Candidate("q", "a", 1, 0.9)], method)
         assert len(read_pairs(connection)) == 3
         assert searches.read_search(connection, search)["pairs_total"] == 2
 
@@ -187,9 +187,9 @@ def test_a_quarantined_pair_lets_its_search_end_and_is_shown_with_its_reason(db:
         plant_videos(connection, "q", "a")
         search = plant_search(connection, "q", ["a"])
         pair = read_pairs(connection)[0].id
-        searches.quarantine_pair(connection, pair, "not_finite", "row 3 holds nan")
+        pairs.quarantine_pair(connection, pair, "not_finite", "row 3 holds nan")
         state = searches.read_search(connection, search)
-        [aside] = searches.read_quarantined(connection, search)
+        [aside] = pairs.read_quarantined(connection, search)
     assert (state["status"], state["pairs_left"], state["pairs_quarantined"]) == ("done", 0, 1)
     assert (aside["reference_id"], aside["reason"]) == ("a", "not_finite")
 
@@ -200,7 +200,7 @@ def test_a_quarantined_pair_asked_for_again_gets_new_attempts_and_is_counted_rig
         early = plant_search(connection, "q", ["a", "b"], "early")
         first, second = (row.id for row in read_pairs(connection))
         connection.execute(text("UPDATE pairs SET attempts = 3"))
-        searches.quarantine_pair(connection, first, "attempts_exhausted", "3 attempts failed")
+        pairs.quarantine_pair(connection, first, "attempts_exhausted", "3 attempts failed")
         assert searches.read_search(connection, early)["pairs_left"] == 1
         late = plant_search(connection, "q", ["a"], "late")
         assert read_row(connection, "pairs", first).attempts == 0
@@ -224,7 +224,7 @@ def test_the_same_search_opened_twice_counts_each_pair_once(db: Engine):
         plant_search(connection, "q", ["b", "c"], "s")
         state = searches.read_search(connection, "s")
         assert (state["pairs_total"], state["pairs_left"]) == (3, 3)
-        searches.quarantine_pair(connection, read_pairs(connection)[0].id, "x", "x")
+        pairs.quarantine_pair(connection, read_pairs(connection)[0].id, "x", "x")
         plant_search(connection, "q", ["a"], "s")
         state = searches.read_search(connection, "s")
         assert (state["pairs_total"], state["pairs_left"]) == (3, 3)
@@ -323,7 +323,7 @@ def test_a_search_from_before_a_video_was_a_reference_does_not_count_for_it(db: 
         search = searches.create_search(connection, "film")
         assert searches.list_searched(connection, ["film"]) == set(), "it is under way"
         assert searches.was_searched_as_reference(connection, "film")
-        searches.open_pairs(connection, search, [], METHOD)
+        pairs.open_pairs(connection, search, [], METHOD)
         assert searches.list_searched(connection, ["film"]) == {"film"}
 
 

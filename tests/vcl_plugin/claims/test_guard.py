@@ -12,7 +12,8 @@ from sqlalchemy import Connection, text
 
 from retrieval.database import connect, transaction
 from retrieval.records import Candidate, Segment, Span
-from retrieval.work.searches import Method, create_search, open_pairs
+from retrieval.work.pairs import Method, open_pairs
+from retrieval.work.searches import create_search
 from tests.vcl_plugin.world import METHOD, add_reference, add_upload, record, segment
 from vcl_plugin.claims import assets, rights
 from vcl_plugin.claims.claims import decide_claim, list_claims, read_claim

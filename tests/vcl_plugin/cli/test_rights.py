@@ -18,7 +18,7 @@ from retrieval.database import connect, transaction
 from retrieval.engine import RetrievalEngine
 from retrieval.records import Candidate
 from retrieval.settings import load_settings
-from retrieval.work import catalogue, searches
+from retrieval.work import catalogue, pairs, searches
 from tests.vcl_plugin.cli.conftest import Said
 from tests.vcl_plugin.world import METHOD, add_reference, add_upload, record, segment
 from vcl_plugin.claims.segments import LeasedPair, Outcome, record_segments
@@ -273,10 +273,10 @@ def test_evidence_names_the_run_that_found_it_and_not_a_later_one_that_found_not
     vcl: Vcl, site: str, tmp_path: Path
 ) -> None:
     describe(site, "upload", "film")
-    later = searches.Method("later-localizer", METHOD.fingerprint)
+    later = pairs.Method("later-localizer", METHOD.fingerprint)
     with transaction(connect(site)) as connection:
         search = searches.create_search(connection, "upload")
-        searches.open_pairs(connection, search, [Candidate("upload", "film", 1, 0.5)], later)
+        pairs.open_pairs(connection, search, [Candidate("upload", "film", 1, 0.5)], later)
         pair = connection.execute(text("SELECT max(id) FROM pairs")).scalar_one()
         record_segments(
             connection,
@@ -352,7 +352,7 @@ def test_a_reference_whose_comparison_is_under_way_is_waited_for(
             text("UPDATE videos SET status = 'ready', duration = 60 WHERE id = :id"), {"id": video}
         )
         search = searches.create_search(connection, video)
-        searches.open_pairs(connection, search, [Candidate(video, "film", 1, 0.5)], METHOD)
+        pairs.open_pairs(connection, search, [Candidate(video, "film", 1, 0.5)], METHOD)
     said = vcl(
         *("reference", "add", tmp_path / "remake.mp4", "--asset", "The show"),
         *("--wait", "--timeout", "0.1"),

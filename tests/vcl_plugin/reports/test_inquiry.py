@@ -16,7 +16,7 @@ from retrieval.engine import RetrievalEngine
 from retrieval.errors import NotFound
 from retrieval.records import Segment
 from retrieval.work import catalogue, searches
-from retrieval.work.searches import Method
+from retrieval.work.pairs import Method
 from tests.retrieval.test_engine import make_engine
 from tests.retrieval.test_store import unit_rows
 from tests.vcl_plugin import world
