@@ -25,6 +25,7 @@ import numpy as np
 
 from retrieval.database import connect, migrate, transaction
 from retrieval.engine import RetrievalEngine, describe_video
+from retrieval.records import SearchStatus
 from retrieval.services import ensure_services, stop_services
 from retrieval.settings import load_settings
 from retrieval.tasks import enqueue_search
@@ -114,7 +115,7 @@ def time_search(
     search_id = enqueue_search(path)
     state = wait_for_search(engine.database, search_id, timeout=120)
     total = time.perf_counter() - started
-    if state["status"] != "done" or state["pairs_total"] != engine.settings.top_k:
+    if state.status != SearchStatus.DONE or state.pairs_total != engine.settings.top_k:
         sys.exit(f"the search ended as {state}")
     started = time.perf_counter()
     describe_video(path, engine.descriptor, engine.settings)

@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +23,7 @@ from retrieval.describe.pictures import flag_low_information
 from retrieval.describe.scenes import SceneWatcher
 from retrieval.describe.tracker import PartTracker
 from retrieval.describe.views import join_views
-from retrieval.errors import (
-    BadDescriptors,
-    BadVideo,
-    RetrievalError,
-    ServiceUnavailable,
-)
+from retrieval.errors import BadDescriptors, BadVideo, RetrievalError
 from retrieval.index.candidates import find_copies, propose_pairs
 from retrieval.index.index import Index
 from retrieval.index.pooling import pool_query
@@ -37,7 +31,7 @@ from retrieval.index.replica import Replica
 from retrieval.media.roots import confine_path
 from retrieval.media.video import hash_file, read_frames
 from retrieval.plugins import Localizer, Pooled, Pooler, load_localizer, load_pooler
-from retrieval.records import Candidate
+from retrieval.records import Candidate, Video, VideoStatus
 from retrieval.settings import Settings
 from retrieval.store import Store, StoredDescriptors
 from retrieval.work import catalogue, changes, leases, pairs, searches
@@ -111,8 +105,8 @@ class RetrievalEngine:
         with transaction(self.database) as connection:
             return catalogue.register_file(connection, path.absolute(), digest, title)
 
-    def ingest(self, video_id: str, wait: bool = True) -> dict[str, Any]:
-        """Decode, describe, store; returns the video's row, `ready` or `failed` with its reason.
+    def ingest(self, video_id: str, wait: bool = True) -> Video:
+        """Decode, describe, store; returns the video, `ready` or `failed` with its reason.
 
         If another worker has the video, wait for it: its result is ours too. An attempt that
         failed for no fault of the video's leaves it `waiting`.
@@ -121,13 +115,13 @@ class RetrievalEngine:
         while True:
             with transaction(self.database) as connection:
                 video = catalogue.read_video(connection, video_id)
-                if video["status"] == "ready":
+                if video.status == VideoStatus.READY:
                     if self.is_described(connection, video_id):
                         return video
-                    if video["path"] is None:
-                        return {**video, "status": "failed", **self._not_ours(video_id)}
+                    if video.path is None:
+                        return self._not_ours(video)
                     catalogue.reopen(connection, video_id)
-                elif video["status"] == "failed":
+                elif video.status == VideoStatus.FAILED:
                     return video
                 taken = leases.acquire(
                     connection, Table.VIDEOS, [video_id], holder, self.settings.lease_seconds
@@ -137,8 +131,8 @@ class RetrievalEngine:
             if not wait:
                 return video
             time.sleep(0.2)
-        with leases.heartbeat(
-            self.database, Table.VIDEOS, [video_id], holder, self.settings.lease_seconds
+        with leases.attempt(
+            self.database, Table.VIDEOS, video_id, holder, self.settings.lease_seconds
         ):
             self._describe(video, holder)
         with transaction(self.database) as connection:
@@ -152,19 +146,12 @@ class RetrievalEngine:
                 connection, Table.SEARCHES, [search_id], holder, self.settings.lease_seconds
             ):
                 return []  # planned already, or another worker is at it
-            query_id = searches.read_search(connection, search_id)["query_id"]
-        with leases.heartbeat(
-            self.database, Table.SEARCHES, [search_id], holder, self.settings.lease_seconds
+            query_id = searches.read_search(connection, search_id).query_id
+        with leases.attempt(
+            self.database, Table.SEARCHES, search_id, holder, self.settings.lease_seconds
         ):
-            try:
-                return self._plan(search_id, query_id)
-            except ServiceUnavailable as error:
-                self._put_off(Table.SEARCHES, search_id, holder, error)
-                raise
-            except Exception as error:
-                log.exception("search %s could not be planned", search_id)
-                self._give_back(Table.SEARCHES, search_id, holder, error)
-                return []
+            return self._plan(search_id, query_id)
+        return []  # the attempt failed; the sweeper sends the search again
 
     def refresh_index(self) -> Index:
         return self.references.refresh()
@@ -237,11 +224,11 @@ class RetrievalEngine:
 
     def _plan(self, search_id: str, query_id: str) -> list[Message]:
         query = self.ingest(query_id)
-        if query["status"] == "failed":
-            self._fail(search_id, query["reason"], query["message"])
+        if query.status == VideoStatus.FAILED:
+            self._fail(search_id, str(query.reason), str(query.message))
             return []
-        if query["status"] != "ready":
-            raise RetrievalError(query["message"], code=query["reason"])
+        if query.status != VideoStatus.READY:
+            raise RetrievalError(str(query.message), code=query.reason)
         index = self.refresh_index()
         if not len(index):
             self._fail(
@@ -264,12 +251,12 @@ class RetrievalEngine:
             messages.append(Message(LOCALIZE, {"query_id": query_id, "reference_ids": []}))
         return messages
 
-    def _remarks(self, query: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    def _remarks(self, query: Video) -> Iterator[tuple[str, str]]:
         """What the searcher should know of a search that goes on; the last is the one kept."""
-        if query["is_reference"]:
+        if query.is_reference:
             yield (
                 "query_is_reference",
-                f"{query['title']!r} is itself a reference; it was compared with the others",
+                f"{query.title!r} is itself a reference; it was compared with the others",
             )
         left_out = self.references.unreadable
         if left_out:
@@ -285,12 +272,15 @@ class RetrievalEngine:
         path = catalogue.find_descriptors(connection, video_id, key)
         return path is not None and self.store.has(path)
 
-    def _not_ours(self, video_id: str) -> dict[str, str]:
-        return {
-            "reason": "no_descriptors",
-            "message": f"video {video_id!r} was registered without a file, and has no readable "
+    def _not_ours(self, video: Video) -> Video:
+        """The video as this engine sees it: ready for others, but not to be described here."""
+        return replace(
+            video,
+            status=VideoStatus.FAILED,
+            reason="no_descriptors",
+            message=f"video {video.id!r} was registered without a file, and has no readable "
             f"descriptors of {self.descriptor.fingerprint.key}; register those",
-        }
+        )
 
     def read_descriptors(self, video_id: str) -> StoredDescriptors:
         key = self.descriptor.fingerprint.key
@@ -300,20 +290,20 @@ class RetrievalEngine:
             raise BadVideo(f"video {video_id!r} has no descriptors yet", code="no_frames")
         return self.store.read(path, key)
 
-    def _describe(self, video: dict[str, Any], holder: str) -> None:
-        """Describe a leased video: it becomes ready, or failed, or waits for another attempt."""
+    def _describe(self, video: Video, holder: str) -> None:
+        """Describe a leased video: it becomes ready, or failed by a fault of its own."""
         try:
-            path = confine_path(video["path"], self.settings.roots)
-            if hash_file(path) != video["content_hash"]:
+            path = confine_path(str(video.path), self.settings.roots)
+            if hash_file(path) != video.content_hash:
                 raise BadVideo(
-                    f"{video['path']} holds another video than when it was registered; "
+                    f"{video.path} holds another video than when it was registered; "
                     "register it again",
                     code="changed",
                 )
             described, duration = describe_video(path, self.descriptor, self.settings)
             key = self.descriptor.fingerprint.key
             stored = self.store.write(
-                video["id"],
+                video.id,
                 key,
                 described.descriptors,
                 described.low_information,
@@ -321,31 +311,12 @@ class RetrievalEngine:
             )
         except (BadVideo, BadDescriptors) as error:
             with transaction(self.database) as connection:
-                catalogue.fail_ingest(connection, video["id"], error.code, str(error), holder)
-            return
-        except ServiceUnavailable as error:
-            self._put_off(Table.VIDEOS, video["id"], holder, error)
-            raise
-        except Exception as error:
-            log.exception("video %s could not be described", video["id"])
-            self._give_back(Table.VIDEOS, video["id"], holder, error)
+                catalogue.fail_ingest(connection, video.id, error.code, str(error), holder)
             return
         with transaction(self.database) as connection:
             shape = described.descriptors.shape
-            catalogue.record_descriptors(connection, video["id"], key, str(stored), *shape)
-            catalogue.finish_ingest(connection, video["id"], duration, holder)
-
-    def _give_back(self, table: Table, row_id: str, holder: str, error: Exception) -> None:
-        """End an attempt that the row is not to blame for; the sweeper sends it again."""
-        code = error.code if isinstance(error, RetrievalError) else "worker_error"
-        message = str(error) if isinstance(error, RetrievalError) else repr(error)
-        with transaction(self.database) as connection:
-            leases.give_back(connection, table, row_id, holder, code, message)
-
-    def _put_off(self, table: Table, row_id: str, holder: str, error: ServiceUnavailable) -> None:
-        """End an attempt that does not count, where the database is not itself what is away."""
-        with suppress(ServiceUnavailable), transaction(self.database) as connection:
-            leases.put_off(connection, table, row_id, holder, error.code, str(error))
+            catalogue.record_descriptors(connection, video.id, key, str(stored), *shape)
+            catalogue.finish_ingest(connection, video.id, duration, holder)
 
     def _fail(self, search_id: str, code: str, message: str) -> None:
         with transaction(self.database) as connection:

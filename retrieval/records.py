@@ -1,6 +1,7 @@
 """The records that stages hand each other: frozen, and validated at birth.
 
-In: plain numbers and strings. Out: `Span`, `Line`, `Segment`, `Fingerprint`, `Candidate`.
+In: plain numbers and strings. Out: `Span`, `Line`, `Segment`, `Fingerprint`, `Candidate`;
+`Video`, `Search` and `Pair` as the work room reads them, with their statuses.
 Every stage of both packages uses them; none of them knows a database, a model or a file.
 """
 
@@ -9,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -213,3 +216,103 @@ class Candidate:
     def __post_init__(self) -> None:
         if self.rank < 1:
             raise ValueError(f"rank {self.rank} is not positive; ranks count from 1")
+
+
+class VideoStatus(StrEnum):
+    """How far a video is; the words stand in `videos.status`."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    READY = "ready"
+    FAILED = "failed"
+
+    @property
+    def is_final(self) -> bool:
+        return self in (VideoStatus.READY, VideoStatus.FAILED)
+
+
+class SearchStatus(StrEnum):
+    """How far a search is; the words stand in `searches.status`."""
+
+    WAITING = "waiting"
+    RUNNING = "running"  # being planned
+    LOCALIZING = "localizing"  # its pairs are being compared
+    DONE = "done"
+    FAILED = "failed"
+
+    @property
+    def is_final(self) -> bool:
+        return self in (SearchStatus.DONE, SearchStatus.FAILED)
+
+
+class PairStatus(StrEnum):
+    """How far a pair is; the words stand in `pairs.status`."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    QUARANTINED = "quarantined"
+
+    @property
+    def is_open(self) -> bool:
+        return self in (PairStatus.WAITING, PairStatus.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Video:
+    """A video as the catalogue knows it. A failed one has a `reason` and a `message`."""
+
+    id: str
+    content_hash: str | None  # None: registered by another engine, by its own id
+    path: str | None
+    title: str
+    duration: float | None
+    is_reference: bool
+    status: VideoStatus
+    reason: str | None
+    message: str | None
+    attempts: int
+    leased_by: str | None
+    lease_until: datetime | None
+    sent_at: datetime | None
+    created_at: datetime
+    uploader: str | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Flat, with the names of the table's columns, as `--json` prints it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A search and how many of its pairs are left. A failed one has a `reason` and a `message`."""
+
+    search_id: str
+    query_id: str
+    query: str  # the title of the query
+    status: SearchStatus
+    reason: str | None
+    message: str | None
+    pairs_total: int
+    pairs_left: int
+    pairs_quarantined: int
+    seconds: float | None  # from the asking to the end
+
+    def as_dict(self) -> dict[str, Any]:
+        """Flat and JSON-ready, as `--json` prints it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A query and a reference that one method compares, and how far that is."""
+
+    id: int
+    query_id: str
+    reference_id: str
+    model: str  # fingerprint of the localizer
+    fingerprint: str  # of the descriptors it compares
+    status: PairStatus
+    reason: str | None
+    message: str | None
+    attempts: int

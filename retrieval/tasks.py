@@ -29,6 +29,7 @@ from retrieval.errors import (
     ServiceUnavailable,
 )
 from retrieval.process import process_engine
+from retrieval.records import VideoStatus
 from retrieval.store import Store, StoredDescriptors
 from retrieval.work import catalogue, searches
 from retrieval.work.arguments import read_arguments
@@ -135,8 +136,8 @@ def ingest(video_id: str) -> None:
     """Decode and describe a registered video; a new reference is compared with the others."""
     engine = process_engine()
     video = engine.ingest(video_id, wait=False)
-    log.info("ingest video=%s status=%s reason=%s", video_id, video["status"], video["reason"])
-    if video["is_reference"] and video["status"] == "ready":
+    log.info("ingest video=%s status=%s reason=%s", video_id, video.status, video.reason)
+    if video.is_reference and video.status == VideoStatus.READY:
         _welcome(engine, video_id)
 
 

@@ -12,19 +12,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from retrieval.database import transaction
 from retrieval.engine import RetrievalEngine
 from retrieval.errors import BadDescriptors, FingerprintMismatch, NotFound, Refused, RetrievalError
 from retrieval.pairing import localize_views
-from retrieval.records import Candidate, Segment
+from retrieval.records import Candidate, Pair, Segment, VideoStatus
 from retrieval.store import StoredDescriptors
 from retrieval.work import catalogue, leases, pairs, searches
 from retrieval.work.leases import Table
 from vcl_plugin.claims.guard import is_low_information
-from vcl_plugin.claims.segments import LeasedPair, Outcome, record_segments
+from vcl_plugin.claims.segments import Outcome, record_segments
 from vcl_plugin.claims.settlement import settle_claims
 
 log = logging.getLogger(__name__)
@@ -39,7 +38,7 @@ class Batch:
     """Pairs of one query and one kind of descriptors that one holder has leased."""
 
     holder: str
-    pairs: list[LeasedPair]
+    pairs: list[Pair]
 
 
 class LocalizeWorker:
@@ -67,7 +66,7 @@ class LocalizeWorker:
             query = catalogue.read_video(connection, query_id)
             fingerprint = fingerprint or catalogue.newest_fingerprint(connection, query_id)
             if (
-                query["status"] == "failed"
+                query.status == VideoStatus.FAILED
                 or fingerprint is None
                 or catalogue.find_descriptors(connection, query_id, fingerprint) is None
             ):
@@ -75,8 +74,8 @@ class LocalizeWorker:
                 searches.fail_search(
                     connection,
                     search_id,
-                    query["reason"] or "no_descriptors",
-                    query["message"] or f"video {query_id!r} has no descriptors{kind}",
+                    query.reason or "no_descriptors",
+                    query.message or f"video {query_id!r} has no descriptors{kind}",
                 )
                 return
             method = pairs.Method(self.engine.localizer.fingerprint, fingerprint)
@@ -127,41 +126,27 @@ class LocalizeWorker:
         """Take the pairs that wait; a batch compares descriptors of one kind."""
         holder = leases.new_holder()
         model = self.engine.localizer.fingerprint
+        limits = self.settings.lease_seconds, self.settings.max_attempts
         with transaction(self.database) as connection:
-            rows = connection.execute(
-                text("""
-                SELECT id, query_id, reference_id, fingerprint, model FROM pairs
-                WHERE query_id = :query AND reference_id = ANY(:references)
-                  AND status IN ('waiting', 'running') ORDER BY id"""),
-                {"query": query_id, "references": list(reference_ids)},
-            ).all()
-            ids = [row.id for row in rows]
-            limits = self.settings.lease_seconds, self.settings.max_attempts
-            taken = set(leases.acquire(connection, Table.PAIRS, ids, holder, *limits))
-            rows = [row for row in rows if row.id in taken]
-            for row in rows:
-                if row.model != model:
+            leased = pairs.lease_pairs(connection, query_id, reference_ids, holder, *limits)
+            for pair in leased:
+                if pair.model != model:
                     # Asked of another localizer, before a deployment. It counts as an attempt, so
                     # that a pair nobody here can do ends with this reason and holds no search.
-                    message = f"this worker localizes with {model}, the pair asks for {row.model}"
+                    message = f"this worker localizes with {model}, the pair asks for {pair.model}"
                     leases.give_back(
-                        connection, Table.PAIRS, row.id, holder, "other_localizer", message
+                        connection, Table.PAIRS, pair.id, holder, "other_localizer", message
                     )
-        for kind in dict.fromkeys(row.fingerprint for row in rows):
-            leased = [
-                LeasedPair(row.id, row.query_id, row.reference_id, row.fingerprint)
-                for row in rows
-                if row.fingerprint == kind and row.model == model
-            ]
-            if leased:
-                yield Batch(holder, leased)
+        ours = [pair for pair in leased if pair.model == model]
+        for kind in dict.fromkeys(pair.fingerprint for pair in ours):
+            yield Batch(holder, [pair for pair in ours if pair.fingerprint == kind])
 
     def _load(
-        self, leased: Sequence[LeasedPair]
-    ) -> tuple[list[LeasedPair], StoredDescriptors, list[StoredDescriptors]]:
+        self, leased: Sequence[Pair]
+    ) -> tuple[list[Pair], StoredDescriptors, list[StoredDescriptors]]:
         """Descriptors of the query and of each reference; pairs without them are set aside."""
         stored: dict[str, StoredDescriptors] = {}
-        ready: list[LeasedPair] = []
+        ready: list[Pair] = []
         for pair in leased:
             try:
                 for video_id in (pair.query_id, pair.reference_id):
@@ -179,8 +164,8 @@ class LocalizeWorker:
         with transaction(self.database) as connection:
             path = catalogue.find_descriptors(connection, video_id, fingerprint)
             video = catalogue.read_video(connection, video_id)
-        if video["status"] == "failed":
-            raise NotFound(video["message"], code=video["reason"])
+        if video.status == VideoStatus.FAILED:
+            raise NotFound(str(video.message), code=video.reason)
         if path is None:
             raise FingerprintMismatch(
                 f"video {video_id!r} has no descriptors of {fingerprint}; ingest it again"
@@ -189,7 +174,7 @@ class LocalizeWorker:
 
     def _localize_alone(
         self,
-        pair: LeasedPair,
+        pair: Pair,
         query: StoredDescriptors,
         reference: StoredDescriptors,
         holder: str,
@@ -204,7 +189,7 @@ class LocalizeWorker:
 
     def _record(
         self,
-        pair: LeasedPair,
+        pair: Pair,
         query: StoredDescriptors,
         segments: Sequence[Segment],
         seconds: float,
@@ -227,7 +212,7 @@ class LocalizeWorker:
             return False
         return True
 
-    def _end_attempt(self, pair: LeasedPair, error: Exception, holder: str) -> None:
+    def _end_attempt(self, pair: Pair, error: Exception, holder: str) -> None:
         """The pair waits for its next attempt, or is set aside where that would not help."""
         log.error("failed pair=%d", pair.id, exc_info=error)
         is_ours = isinstance(error, RetrievalError)

@@ -8,12 +8,13 @@ caller's transaction.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, RowMapping, text
 
 from retrieval.errors import NotFound
+from retrieval.records import Video, VideoStatus
 from retrieval.work import locks
 from retrieval.work.changes import REFERENCES, UPLOADS, announce
 
@@ -189,7 +190,7 @@ def unmake_reference(connection: Connection, video_id: str) -> None:
     announce(connection, video_id, "add", UPLOADS)
 
 
-def read_video(connection: Connection, video_id: str) -> dict[str, Any]:
+def read_video(connection: Connection, video_id: str) -> Video:
     row = (
         connection.execute(text("SELECT * FROM videos WHERE id = :id"), {"id": video_id})
         .mappings()
@@ -197,11 +198,11 @@ def read_video(connection: Connection, video_id: str) -> dict[str, Any]:
     )
     if row is None:
         raise NotFound(f"there is no video {video_id!r}")
-    return dict(row)
+    return _as_video(row)
 
 
-def find_video(connection: Connection, name: str) -> dict[str, Any]:
-    """The row of a video that a person names: by its id, its title, or the path of its file."""
+def find_video(connection: Connection, name: str) -> Video:
+    """The video that a person names: by its id, its title, or the path of its file."""
     rows = (
         connection.execute(
             text("""
@@ -219,20 +220,25 @@ def find_video(connection: Connection, name: str) -> dict[str, Any]:
             "and `vcl search` registers an upload",
             code="not_registered",
         )
-    best = [dict(row) for row in rows if row["by"] == rows[0]["by"]]
+    best = [_as_video(row) for row in rows if row["by"] == rows[0]["by"]]
     if len(best) > 1:
-        ids = ", ".join(str(row["id"]) for row in best[:5])
+        ids = ", ".join(video.id for video in best[:5])
         raise NotFound(f"{len(best)} videos are called {name!r}; name one by its id: {ids}")
-    del best[0]["by"]
     return best[0]
 
 
-def read_videos(connection: Connection, video_ids: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows of these videos that exist, in no particular order."""
+def read_videos(connection: Connection, video_ids: Sequence[str]) -> list[Video]:
+    """Those of the videos that exist, in no particular order."""
     rows = connection.execute(
         text("SELECT * FROM videos WHERE id = ANY(:ids)"), {"ids": list(video_ids)}
     )
-    return [dict(row) for row in rows.mappings()]
+    return [_as_video(row) for row in rows.mappings()]
+
+
+def _as_video(row: RowMapping) -> Video:
+    """The columns that this code knows; a newer schema may have more."""
+    facts = {each.name: row[each.name] for each in fields(Video)}
+    return Video(**facts | {"status": VideoStatus(row["status"])})
 
 
 def find_unchanged(connection: Connection, path: Path) -> str | None:

@@ -7,12 +7,13 @@ wrong neither steals nor keeps a lease.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from typing import Any
 
@@ -20,7 +21,9 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from retrieval.database import transaction
-from retrieval.errors import ServiceUnavailable
+from retrieval.errors import RetrievalError, ServiceUnavailable
+
+log = logging.getLogger(__name__)
 
 
 class Table(StrEnum):
@@ -155,6 +158,32 @@ def heartbeat(
     finally:
         stop.set()
         thread.join()
+
+
+@contextmanager
+def attempt(
+    database: Engine, table: Table, row_id: Any, holder: str, seconds: float
+) -> Iterator[None]:
+    """One attempt at a leased row, kept alive while the block runs.
+
+    An error that the row is not to blame for ends it here, and the sweeper sends the row again. If
+    a service is away the attempt does not count, and the caller hears of it.
+    """
+    with heartbeat(database, table, [row_id], holder, seconds):
+        try:
+            yield
+        except ServiceUnavailable as error:
+            # The database may itself be what is away.
+            with suppress(ServiceUnavailable), transaction(database) as connection:
+                put_off(connection, table, row_id, holder, error.code, str(error))
+            raise
+        except Exception as error:
+            log.exception("an attempt at %s of %s failed", row_id, table)
+            code, message = "worker_error", repr(error)
+            if isinstance(error, RetrievalError):
+                code, message = error.code, str(error)
+            with transaction(database) as connection:
+                give_back(connection, table, row_id, holder, code, message)
 
 
 def expire(connection: Connection, table: Table, max_attempts: int) -> list[Any]:

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, RowMapping, text
 
-from retrieval.records import Candidate
-from retrieval.work import locks, searches
+from retrieval.records import Candidate, Pair, PairStatus
+from retrieval.work import leases, locks, searches
+from retrieval.work.leases import Table
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,28 @@ class Method:
     @property
     def settings_digest(self) -> str:
         return hashlib.sha256(self.fingerprint.encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a search ranked the reference of a pair; None: no search names the pair."""
+
+    rank: int | None
+    score: float | None
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """A pair that a search goes on without."""
+
+    reference_id: str
+    reference: str  # its title
+    attempts: int
+    reason: str
+    message: str
+
+
+_COLUMNS = "id, query_id, reference_id, model, fingerprint, status, reason, message, attempts"
 
 
 def list_compared(connection: Connection, reference_id: str, method: Method) -> set[str]:
@@ -94,7 +117,7 @@ def open_pairs(
         LEFT JOIN linked ON linked.pair_id = opened.id ORDER BY wanted.rank"""),
         facts,
     ).all()
-    is_open = {row.id for row in rows if row.status in ("waiting", "running")}
+    is_open = {row.id for row in rows if PairStatus(row.status).is_open}
     searches.count_up(connection, reopened, except_for=search_id)
     searches.count_opened(
         connection,
@@ -102,7 +125,7 @@ def open_pairs(
         total=sum(row.is_new for row in rows),
         left=sum(row.id in is_open and (row.is_new or row.id in reopened) for row in rows),
     )
-    return [row.reference_id for row in rows if row.status == "waiting"]
+    return [row.reference_id for row in rows if row.status == PairStatus.WAITING]
 
 
 def _reopen(connection: Connection, facts: dict[str, Any]) -> set[int]:
@@ -156,7 +179,60 @@ def quarantine_pair(connection: Connection, pair_id: int, code: str, message: st
         searches.count_down(connection, [pair_id])
 
 
-def read_quarantined(connection: Connection, search_id: str) -> list[dict[str, Any]]:
+def lease_pairs(
+    connection: Connection,
+    query_id: str,
+    reference_ids: Sequence[str],
+    holder: str,
+    seconds: float,
+    max_attempts: int,
+) -> list[Pair]:
+    """Take those of the query's pairs with these references that wait, whatever their method."""
+    rows = connection.execute(
+        text(f"""
+        SELECT {_COLUMNS} FROM pairs
+        WHERE query_id = :query AND reference_id = ANY(:references)
+          AND status IN ('waiting', 'running') ORDER BY id"""),
+        {"query": query_id, "references": list(reference_ids)},
+    )
+    known = {row["id"]: row for row in rows.mappings()}
+    taken = leases.acquire(connection, Table.PAIRS, list(known), holder, seconds, max_attempts)
+    return [_as_pair(known[each], is_leased=True) for each in taken]
+
+
+def read_pair(connection: Connection, pair_id: int) -> Pair:
+    row = connection.execute(
+        text(f"SELECT {_COLUMNS} FROM pairs WHERE id = :id"), {"id": pair_id}
+    ).mappings()
+    return _as_pair(row.one())
+
+
+def find_newest(connection: Connection, query_id: str, reference_id: str) -> Pair | None:
+    """The pair of the two that was opened last, by whatever method."""
+    row = (
+        connection.execute(
+            text(f"""
+            SELECT {_COLUMNS} FROM pairs
+            WHERE query_id = :query AND reference_id = :reference
+            ORDER BY id DESC LIMIT 1"""),
+            {"query": query_id, "reference": reference_id},
+        )
+        .mappings()
+        .first()
+    )
+    return None if row is None else _as_pair(row)
+
+
+def find_place(connection: Connection, pair_id: int) -> Place:
+    """The best rank that any search gave the pair."""
+    row = connection.execute(
+        text("SELECT rank, score FROM search_pairs WHERE pair_id = :id ORDER BY rank LIMIT 1"),
+        {"id": pair_id},
+    ).first()
+    return Place(None, None) if row is None else Place(row.rank, row.score)
+
+
+def read_quarantined(connection: Connection, search_id: str) -> list[SetAside]:
     """The pairs of a search that were set aside, and why."""
     rows = connection.execute(
         text("""
@@ -168,4 +244,10 @@ def read_quarantined(connection: Connection, search_id: str) -> list[dict[str, A
         WHERE search_pairs.search_id = :search ORDER BY search_pairs.rank"""),
         {"search": search_id},
     )
-    return [dict(row) for row in rows.mappings()]
+    return [SetAside(**row) for row in rows.mappings()]
+
+
+def _as_pair(row: RowMapping, is_leased: bool = False) -> Pair:
+    """The row as it was read, or as the lease that was taken since has left it."""
+    status = PairStatus.RUNNING if is_leased else PairStatus(row["status"])
+    return Pair(**{**row, "status": status, "attempts": row["attempts"] + is_leased})

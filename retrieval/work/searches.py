@@ -11,12 +11,12 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
 from retrieval.database import transaction
 from retrieval.errors import NotFound, Refused, ServiceUnavailable
+from retrieval.records import Search, SearchStatus
 
 log = logging.getLogger(__name__)
 
@@ -176,8 +176,7 @@ def annotate_search(connection: Connection, search_id: str, code: str, message: 
     )
 
 
-def read_search(connection: Connection, search_id: str) -> dict[str, Any]:
-    """The search as JSON-ready facts."""
+def read_search(connection: Connection, search_id: str) -> Search:
     row = (
         connection.execute(
             text("""
@@ -197,24 +196,24 @@ def read_search(connection: Connection, search_id: str) -> dict[str, Any]:
     )
     if row is None:
         raise NotFound(f"there is no search {search_id}")
-    return dict(row)
+    return Search(**{**row, "status": SearchStatus(row["status"])})
 
 
 def wait_for_search(
     database: Engine,
     search_id: str,
     timeout: float | None = None,
-    on_progress: Callable[[dict[str, Any]], None] = lambda search: None,
+    on_progress: Callable[[Search], None] = lambda search: None,
     outage: float = 60.0,
-) -> dict[str, Any]:
+) -> Search:
     """Block until the search is done or failed; `on_progress` sees every state on the way.
 
     A database that goes away meanwhile is waited for, `outage` seconds long.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     answered = time.monotonic()
-    search: dict[str, Any] = {"status": "unknown", "pairs_left": 0, "pairs_total": 0}
-    while search["status"] not in ("done", "failed"):
+    search: Search | None = None
+    while search is None or not search.status.is_final:
         try:
             with transaction(database) as connection:
                 search = read_search(connection, search_id)
@@ -227,11 +226,15 @@ def wait_for_search(
             answered = time.monotonic()
             on_progress(search)
         if deadline is not None and time.monotonic() > deadline:
-            raise Refused(
-                f"search {search_id} is still {search['status']} after {timeout:g} seconds "
-                f"({search['pairs_left']} of {search['pairs_total']} pairs left); is a worker "
-                "running? start one with `vcl worker`",
-                code="timeout",
-            )
+            raise Refused(_still(search_id, search, timeout), code="timeout")
         time.sleep(0.1)
     return search
+
+
+def _still(search_id: str, search: Search | None, seconds: float | None) -> str:
+    status = "unknown" if search is None else search.status
+    left, total = (0, 0) if search is None else (search.pairs_left, search.pairs_total)
+    return (
+        f"search {search_id} is still {status} after {seconds:g} seconds ({left} of {total} pairs "
+        "left); is a worker running? start one with `vcl worker`"
+    )

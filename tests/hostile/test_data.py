@@ -63,9 +63,9 @@ def test_ids_and_titles_of_any_characters_come_back_as_they_were(db: Engine, arr
             catalogue.set_uploader(connection, text, text)
             searches.create_search(connection, text, text)
             video = catalogue.read_video(connection, text)
-            assert searches.read_search(connection, text)["query_id"] == text
-        assert (video["id"], video["title"], video["uploader"]) == (text, text, text)
-        assert video["status"] == "ready"
+            assert searches.read_search(connection, text).query_id == text
+        assert (video.id, video.title, video.uploader) == (text, text, text)
+        assert video.status == "ready"
     with transaction(db) as connection:
         assert len(catalogue.read_videos(connection, list(TEXTS.values()))) == len(TEXTS)
 
@@ -77,7 +77,7 @@ def test_a_title_of_ten_kilobytes_is_kept_and_such_an_id_refused(
     tasks.register("v", array, "isc-1", title=LONG)
     tasks.register(LONG, array, "isc-1")
     with transaction(db) as connection:
-        assert catalogue.read_video(connection, "v")["title"] == LONG
+        assert catalogue.read_video(connection, "v").title == LONG
         assert connection.exec_driver_sql("SELECT count(*) FROM videos").scalar() == 1
     assert "retrieval.register refused: video_id has 10000 bytes" in caplog.text
 
@@ -113,7 +113,7 @@ def test_what_postgresql_cannot_keep_is_refused_in_a_sentence(
     with transaction(db) as connection:
         for video_id in "vwx":
             video = catalogue.read_video(connection, video_id)
-            assert (video["status"], video["reason"]) == ("failed", "bad_arguments")
+            assert (video.status, video.reason) == ("failed", "bad_arguments")
 
 
 def run(db: Engine, step: Callable) -> object:

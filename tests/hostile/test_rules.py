@@ -26,6 +26,7 @@ COMPOSED = {
         "_STOPPED",
         "_HOLDERS",
     },
+    "retrieval/work/pairs.py": {"_COLUMNS"},
     "retrieval/site/metrics.py": {"measure.sql"},  # constants of the two metrics modules
     "retrieval/work/sweeper.py": {
         "table",

@@ -19,7 +19,7 @@ from retrieval.errors import BadVideo, NotFound, ServiceUnavailable
 from retrieval.index.candidates import propose_pairs
 from retrieval.index.pooling import pool_query
 from retrieval.media.video import probe_video, read_frames
-from retrieval.records import Fingerprint
+from retrieval.records import Fingerprint, Search, Video
 from retrieval.settings import Settings
 from retrieval.work import catalogue, leases, searches
 from retrieval.work.messages import BATCH_PAIRS, LOCALIZE
@@ -74,7 +74,7 @@ def ask(engine: RetrievalEngine, query_id: str) -> str:
         return searches.create_search(connection, query_id)
 
 
-def read(engine: RetrievalEngine, search_id: str) -> dict[str, Any]:
+def read(engine: RetrievalEngine, search_id: str) -> Search:
     with transaction(engine.database) as connection:
         return searches.read_search(connection, search_id)
 
@@ -84,9 +84,9 @@ def test_a_film_is_ready_after_ingest_and_its_descriptors_are_stored(
 ):
     video_id = engine.register(film)
     video = engine.ingest(video_id)
-    assert (video["status"], video["leased_by"], video["duration"]) == ("ready", None, 6.0)
+    assert (video.status, video.leased_by, video.duration) == ("ready", None, 6.0)
     assert engine.read_descriptors(video_id).frames == 6
-    assert engine.ingest(video_id)["attempts"] == 1, "what is ready is not described again"
+    assert engine.ingest(video_id).attempts == 1, "what is ready is not described again"
 
 
 @pytest.mark.parametrize("declared", [-5.0, 1e9])
@@ -99,14 +99,14 @@ def test_a_film_is_as_long_as_it_plays_whatever_its_container_says(
     path.write_bytes(content[:place] + struct.pack(">d", 1000 * declared) + content[place + 8 :])
     assert probe_video(path).duration == pytest.approx(declared)
     video = engine.ingest(engine.register(path))
-    assert (video["status"], video["duration"]) == ("ready", pytest.approx(6, abs=0.1))
+    assert (video.status, video.duration) == ("ready", pytest.approx(6, abs=0.1))
 
 
 def test_a_file_that_is_no_film_fails_with_its_reason(engine: RetrievalEngine, tmp_path: Path):
     (tmp_path / "words.mp4").write_text("just words")
     video = engine.ingest(engine.register(tmp_path / "words.mp4"))
-    assert (video["status"], video["reason"]) == ("failed", "not_video")
-    assert "words.mp4" in video["message"]
+    assert (video.status, video.reason) == ("failed", "not_video")
+    assert "words.mp4" in video.message
 
 
 def test_a_file_that_vanished_or_changed_fails_and_can_be_registered_again(
@@ -116,10 +116,10 @@ def test_a_file_that_vanished_or_changed_fails_and_can_be_registered_again(
     copy.write_bytes(film.read_bytes())
     video_id = engine.register(copy)
     copy.write_bytes(b"something else")
-    assert engine.ingest(video_id)["reason"] == "changed"
+    assert engine.ingest(video_id).reason == "changed"
     copy.unlink()
     assert engine.register(film) == video_id
-    assert engine.ingest(video_id)["status"] == "ready"
+    assert engine.ingest(video_id).status == "ready"
 
 
 def test_a_path_without_a_file_is_refused_before_any_row(engine: RetrievalEngine, tmp_path: Path):
@@ -133,7 +133,7 @@ def test_descriptors_that_were_deleted_are_made_again(engine: RetrievalEngine, f
     engine.ingest(video_id)
     path = engine.store.path_of(video_id, engine.descriptor.fingerprint.key)
     path.unlink()
-    assert engine.ingest(video_id)["status"] == "ready"
+    assert engine.ingest(video_id).status == "ready"
     assert path.exists()
 
 
@@ -146,18 +146,18 @@ def test_an_attempt_that_the_video_is_not_to_blame_for_is_given_back(
     monkeypatch.setattr(engine.descriptor, "embed", break_down)
     video_id = engine.register(film)
     video = engine.ingest(video_id)
-    assert (video["status"], video["reason"]) == ("waiting", "worker_error")
-    assert "no room for 3 GB" in video["message"]
+    assert (video.status, video.reason) == ("waiting", "worker_error")
+    assert "no room for 3 GB" in video.message
     search = ask(engine, video_id)
     plant_reference(engine, "r", unit_rows(5))
     assert engine.plan(search) == []
     state = read(engine, search)
-    assert (state["status"], state["reason"]) == ("waiting", "worker_error")
+    assert (state.status, state.reason) == ("waiting", "worker_error")
 
 
 def test_two_that_want_one_video_describe_it_once(engine: RetrievalEngine, film: Path):
     video_id = engine.register(film)
-    found: list[dict[str, Any]] = []
+    found: list[Video] = []
     threads = [
         threading.Thread(target=lambda: found.append(engine.ingest(video_id))) for _ in range(2)
     ]
@@ -165,8 +165,8 @@ def test_two_that_want_one_video_describe_it_once(engine: RetrievalEngine, film:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [each["status"] for each in found] == ["ready", "ready"]
-    assert [each["attempts"] for each in found] == [1, 1]
+    assert [each.status for each in found] == ["ready", "ready"]
+    assert [each.attempts for each in found] == [1, 1]
 
 
 def test_an_ingest_that_need_not_wait_leaves_a_leased_video_to_its_holder(
@@ -175,7 +175,7 @@ def test_an_ingest_that_need_not_wait_leaves_a_leased_video_to_its_holder(
     video_id = engine.register(film)
     with transaction(engine.database) as connection:
         leases.acquire(connection, "videos", [video_id], "another", 60)
-    assert engine.ingest(video_id, wait=False)["leased_by"] == "another"
+    assert engine.ingest(video_id, wait=False).leased_by == "another"
 
 
 def test_a_full_store_costs_neither_the_video_nor_its_search_an_attempt(
@@ -197,7 +197,7 @@ def test_a_full_store_costs_neither_the_video_nor_its_search_an_attempt(
         assert read_row(connection, "videos", video_id).reason == "store_full"
         assert read_row(connection, "searches", search).attempts == 0
     engine.plan(search)
-    assert read(engine, search)["status"] == "localizing"
+    assert read(engine, search).status == "localizing"
 
 
 def test_a_foreign_video_without_our_descriptors_is_no_query_of_ours_and_is_left_as_it_was(
@@ -208,9 +208,9 @@ def test_a_foreign_video_without_our_descriptors_is_no_query_of_ours_and_is_left
     plant_reference(engine, "r", unit_rows(5))
     search = ask(engine, "theirs")
     assert engine.plan(search) == []
-    assert read(engine, search)["reason"] == "no_descriptors"
+    assert read(engine, search).reason == "no_descriptors"
     with transaction(engine.database) as connection:
-        assert catalogue.read_video(connection, "theirs")["status"] == "ready"
+        assert catalogue.read_video(connection, "theirs").status == "ready"
 
 
 def test_a_planned_search_sends_its_candidates_in_batches(db: Engine, tmp_path: Path, film: Path):
@@ -225,7 +225,7 @@ def test_a_planned_search_sends_its_candidates_in_batches(db: Engine, tmp_path: 
     assert sorted(sent) == [f"r{number:02}" for number in range(BATCH_PAIRS + 3)]
     assert {message.arguments["search_id"] for message in messages} == {search}
     state = read(engine, search)
-    assert (state["status"], state["pairs_total"], state["pairs_left"]) == ("localizing", 11, 11)
+    assert (state.status, state.pairs_total, state.pairs_left) == ("localizing", 11, 11)
     assert engine.plan(search) == [], "a search is planned once"
 
 
@@ -242,7 +242,7 @@ def test_a_search_of_what_was_compared_before_asks_to_judge_it_anew(
     [message] = engine.plan(search)
     assert message.task == LOCALIZE
     assert message.arguments == {"query_id": query, "reference_ids": []}
-    assert read(engine, search)["status"] == "done"
+    assert read(engine, search).status == "done"
 
 
 def test_batches_are_bounded_in_frames_and_lose_no_reference(db: Engine, tmp_path: Path):
@@ -257,8 +257,8 @@ def test_a_search_with_an_empty_index_fails_with_what_to_do(engine: RetrievalEng
     search = ask(engine, engine.register(film))
     assert engine.plan(search) == []
     state = read(engine, search)
-    assert (state["status"], state["reason"]) == ("failed", "empty_index")
-    assert "vcl reference add" in state["message"]
+    assert (state.status, state.reason) == ("failed", "empty_index")
+    assert "vcl reference add" in state.message
 
 
 def test_a_search_of_a_bad_file_fails_with_the_file_s_reason(
@@ -267,7 +267,7 @@ def test_a_search_of_a_bad_file_fails_with_the_file_s_reason(
     (tmp_path / "words.mp4").write_text("just words")
     search = ask(engine, engine.register(tmp_path / "words.mp4"))
     assert engine.plan(search) == []
-    assert read(engine, search)["reason"] == "not_video"
+    assert read(engine, search).reason == "not_video"
 
 
 def test_a_query_that_is_a_reference_is_compared_with_the_others_and_says_so(
@@ -281,7 +281,7 @@ def test_a_query_that_is_a_reference_is_compared_with_the_others_and_says_so(
     search = ask(engine, video_id)
     [message] = engine.plan(search)
     assert message.arguments["reference_ids"] == ["other"]
-    assert read(engine, search)["reason"] == "query_is_reference"
+    assert read(engine, search).reason == "query_is_reference"
 
 
 def test_a_new_reference_is_found_at_once_and_a_removed_one_no_more(engine: RetrievalEngine):
@@ -309,7 +309,7 @@ def test_an_unreadable_reference_is_left_out_said_so_and_found_when_it_is_back(
     [message] = engine.plan(search)
     assert message.arguments["reference_ids"] == ["there"]
     state = read(engine, search)
-    assert (state["reason"], state["status"]) == ("references_unreadable", "localizing")
+    assert (state.reason, state.status) == ("references_unreadable", "localizing")
     with pytest.raises(NotFound, match=r"1 references cannot be read, the first is lost"):
         engine.build_index()
     path.write_bytes(content)

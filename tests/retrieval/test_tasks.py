@@ -160,8 +160,8 @@ def test_a_registered_array_is_a_ready_video_and_a_reference_if_asked(db: Engine
     with transaction(db) as connection:
         video = catalogue.read_video(connection, "42")
         changes = read_changes(connection, "references", "isc-1", since=0)
-    assert (video["status"], video["duration"], video["title"]) == ("ready", 9.0, "A film")
-    assert video["is_reference"]
+    assert (video.status, video.duration, video.title) == ("ready", 9.0, "A film")
+    assert video.is_reference
     assert {(each.action, each.video_id, each.path) for each in changes} == {("add", "42", path)}
 
 
@@ -256,7 +256,7 @@ def test_a_folder_ingested_again_asks_for_what_is_left_to_do_and_nothing_else(
     engine.__dict__["descriptor"] = other
     ingest_file(engine, path, owner="Ana")
     assert sent == [INGEST] * 3, "another descriptor has not seen it"
-    assert engine.ingest(video_id)["status"] == "ready"
+    assert engine.ingest(video_id).status == "ready"
     ingest_file(engine, path, owner="Ana")
     assert sent == [INGEST] * 3
 
@@ -268,11 +268,11 @@ def test_a_file_that_failed_is_tried_again_by_the_next_ingest_of_its_folder(
     path = tmp_path / "film.mp4"
     path.write_text("just words")
     video_id = ingest_file(engine, path)
-    assert engine.ingest(video_id)["status"] == "failed"
+    assert engine.ingest(video_id).status == "failed"
     assert ingest_file(engine, path) == video_id
     assert sent == [INGEST] * 2
     with transaction(engine.database) as connection:
-        assert catalogue.read_video(connection, video_id)["status"] == "waiting"
+        assert catalogue.read_video(connection, video_id).status == "waiting"
 
 
 def test_a_file_replaced_by_an_older_one_is_another_video(
@@ -305,7 +305,7 @@ def test_a_refused_registration_is_a_failed_row_with_the_reason(
     tasks.register("v", descriptors, fingerprint)
     with transaction(db) as connection:
         video = catalogue.read_video(connection, "v")
-    assert (video["status"], video["reason"]) == ("failed", reason)
+    assert (video.status, video.reason) == ("failed", reason)
 
 
 @pytest.mark.usefixtures("site_environment")
@@ -314,7 +314,7 @@ def test_a_store_file_of_another_fingerprint_is_refused(db: Engine, tmp_path: Pa
     path = engine.store.write("v", "lite0-1", unit_rows(4))
     tasks.register("v", str(path), "isc-1")
     with transaction(db) as connection:
-        assert catalogue.read_video(connection, "v")["reason"] == "fingerprint_mismatch"
+        assert catalogue.read_video(connection, "v").reason == "fingerprint_mismatch"
 
 
 @pytest.mark.usefixtures("site_environment")

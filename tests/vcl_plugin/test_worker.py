@@ -12,7 +12,7 @@ from sqlalchemy import Engine, text
 
 from retrieval.database import connect, transaction
 from retrieval.engine import RetrievalEngine
-from retrieval.records import Segment, Span
+from retrieval.records import Search, Segment, Span
 from retrieval.settings import Settings
 from retrieval.work import catalogue, leases, searches
 from retrieval.work.messages import BATCH_PAIRS
@@ -72,7 +72,7 @@ def localize(worker: LocalizeWorker, reference_ids: list[str]) -> int:
     return worker.localize("q", worker.engine.group_references(reference_ids))
 
 
-def state(worker: LocalizeWorker, search: str = "s") -> dict[str, Any]:
+def state(worker: LocalizeWorker, search: str = "s") -> Search:
     with transaction(worker.database) as connection:
         return searches.read_search(connection, search)
 
@@ -88,7 +88,7 @@ def test_a_batch_is_compared_at_once_and_recorded_to_the_millisecond(worker: Loc
     worker.open("s", "q", ["a", "b"], None)
     assert localize(worker, ["a", "b"]) == 2
     assert worker.engine.localizer.calls == [[30, 31]]
-    assert state(worker)["status"] == "done"
+    assert state(worker).status == "done"
     with transaction(worker.database) as connection:
         first, second = read_segments(connection, "s")
     assert (first["query_start"], first["query_end"]) == (2.0, 9.0)
@@ -132,14 +132,14 @@ def test_one_bad_pair_of_a_batch_does_not_hold_the_others(worker: LocalizeWorker
     row = pairs(worker)["bad"]
     assert (row.status, row.reason, row.attempts) == ("waiting", "localizer_failed", 1)
     assert row.message == "RuntimeError: kernel 7 failed"
-    assert state(worker)["pairs_left"] == 1
+    assert state(worker).pairs_left == 1
     assert localize(worker, ["bad"]) == 0
     with transaction(worker.database) as connection:
         searches.count_down(connection, leases.expire(connection, "pairs", 2))
     row = pairs(worker)["bad"]
     assert (row.status, row.reason) == ("quarantined", "attempts_exhausted")
     assert row.message.endswith("RuntimeError: kernel 7 failed")
-    assert (state(worker)["status"], state(worker)["pairs_quarantined"]) == ("done", 1)
+    assert (state(worker).status, state(worker).pairs_quarantined) == ("done", 1)
 
 
 def test_what_the_database_refuses_ends_the_attempt_of_that_pair_only(worker: LocalizeWorker):
@@ -161,7 +161,7 @@ def test_lost_descriptors_set_the_pair_aside_with_the_path(worker: LocalizeWorke
     assert localize(worker, ["a", "b"]) == 1
     row = pairs(worker)["a"]
     assert (row.status, row.reason) == ("quarantined", "not_found")
-    assert state(worker)["status"] == "done"
+    assert state(worker).status == "done"
 
 
 def test_a_result_that_comes_after_its_lease_was_lost_is_dropped(
@@ -225,8 +225,8 @@ def test_a_query_without_descriptors_of_the_kind_asked_for_fails_the_search(
     register(worker, "q", 20)
     register(worker, "a", 30)
     worker.open("s", "q", ["a"], "sscd-1")
-    assert (state(worker)["status"], state(worker)["reason"]) == ("failed", "no_descriptors")
-    assert "sscd-1" in state(worker)["message"]
+    assert (state(worker).status, state(worker).reason) == ("failed", "no_descriptors")
+    assert "sscd-1" in state(worker).message
 
 
 def test_a_strong_match_raises_the_claim_in_the_same_transaction(worker: LocalizeWorker):

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, text
 from retrieval.records import Candidate, Segment, Span
 from retrieval.work import catalogue, pairs, searches
 from vcl_plugin.claims import assets
-from vcl_plugin.claims.segments import LeasedPair, Outcome, record_segments
+from vcl_plugin.claims.segments import Outcome, record_segments
 
 METHOD = pairs.Method("tn-test", "lite0-test")
 SECONDS = 100.0
@@ -47,7 +47,7 @@ def record(
         WHERE query_id = :query AND reference_id = :reference AND model = :model"""),
         {"query": query, "reference": reference, "model": method.model},
     ).scalar_one()
-    pair = LeasedPair(pair_id, query, reference, method.fingerprint)
+    pair = pairs.read_pair(connection, pair_id)
     outcome = Outcome(segments, [is_empty] * len(segments), method.model, "test", 0.1)
     run = record_segments(connection, pair, outcome)
     assert run is not None

@@ -14,20 +14,10 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from retrieval.records import Segment
+from retrieval.records import Pair, Segment
 from vcl_plugin.claims.turns import share_rules
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class LeasedPair:
-    """A pair that a worker holds and is about to localize."""
-
-    id: int
-    query_id: str
-    reference_id: str
-    fingerprint: str
 
 
 @dataclass(frozen=True)
@@ -41,7 +31,7 @@ class Outcome:
     seconds: float
 
 
-def record_segments(connection: Connection, pair: LeasedPair, outcome: Outcome) -> int | None:
+def record_segments(connection: Connection, pair: Pair, outcome: Outcome) -> int | None:
     """Write the run and its segments, to the millisecond; None if the pair was recorded before.
 
     Before any row of the upload is locked: a rule about the reference goes first or waits.
@@ -102,7 +92,7 @@ def record_segments(connection: Connection, pair: LeasedPair, outcome: Outcome) 
     return int(run_id)
 
 
-def _read_ends(connection: Connection, pair: LeasedPair) -> tuple[float, float]:
+def _read_ends(connection: Connection, pair: Pair) -> tuple[float, float]:
     """When query and reference end; never, where nobody knows.
 
     A frame stands for a whole second, so the last one of a video reaches past its end.

@@ -15,7 +15,7 @@ import typer
 from retrieval.database import transaction
 from retrieval.engine import RetrievalEngine
 from retrieval.errors import BadVideo, Refused
-from retrieval.records import Span
+from retrieval.records import Span, Video, VideoStatus
 from retrieval.tasks import send
 from retrieval.work import catalogue, searches
 from retrieval.work.messages import INGEST, Message
@@ -197,7 +197,7 @@ def add_reference(
                 {
                     "id": None,
                     "title": path.name,
-                    "status": "failed",
+                    "status": VideoStatus.FAILED,
                     "reason": error.code,
                     "message": str(error),
                 }
@@ -208,8 +208,8 @@ def add_reference(
     send(Message(INGEST, {"video_id": each}) for each in ids)
     if wait:
         _wait_until_compared(engine, ids, timeout)
-    found = iter(_read_rows(engine, ids))
-    rows = [row if row["id"] is None else next(found) for row in rows]
+    found = iter(_read_videos(engine, ids))
+    rows = [row if row["id"] is None else next(found).as_dict() for row in rows]
     with transaction(engine.database) as connection:
         conflicts = assets.list_conflicts(connection, ids) if wait else []
     if as_json:
@@ -219,7 +219,7 @@ def add_reference(
         print_rows([{name: row[name] for name in shown} for row in rows], False, empty="")
         if conflicts:
             print_rows(conflicts, False, empty="", title="footage that another owner holds too")
-    if any(row["status"] == "failed" for row in rows):
+    if any(row["status"] == VideoStatus.FAILED for row in rows):
         raise typer.Exit(1)
 
 
@@ -255,14 +255,18 @@ def _wait_until_compared(engine: RetrievalEngine, ids: list[str], timeout: float
     with progress() as bar:
         task = bar.add_task("describing references", total=len(ids))
         while True:
-            rows = _read_rows(engine, ids)
+            videos = _read_videos(engine, ids)
             with transaction(engine.database) as connection:
                 compared = searches.list_searched(connection, ids)
-            left = [row for row in rows if row["status"] != "failed" and row["id"] not in compared]
-            is_described = all(row["status"] in ("ready", "failed") for row in rows)
+            left = [
+                video
+                for video in videos
+                if video.status != VideoStatus.FAILED and video.id not in compared
+            ]
+            is_described = all(video.status.is_final for video in videos)
             doing = "comparing them with the others" if is_described else "describing references"
             bar.update(task, completed=len(ids) - len(left), description=doing)
-            hint.watch(any(row["attempts"] for row in rows) or not left)
+            hint.watch(any(video.attempts for video in videos) or not left)
             if not left:
                 return
             if deadline is not None and time.monotonic() > deadline:
@@ -279,6 +283,6 @@ def _conflicts_of(video_id: str | None, conflicts: list[dict[str, Any]]) -> list
     return [row for row in conflicts if video_id == row["reference_id"]]
 
 
-def _read_rows(engine: RetrievalEngine, ids: list[str]) -> list[dict[str, Any]]:
+def _read_videos(engine: RetrievalEngine, ids: list[str]) -> list[Video]:
     with transaction(engine.database) as connection:
         return [catalogue.read_video(connection, each) for each in ids]

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from retrieval.database import transaction
 from retrieval.engine import RetrievalEngine
 from retrieval.errors import BadVideo, NotFound, Refused
+from retrieval.records import Video, VideoStatus
 from retrieval.tasks import send
 from retrieval.work import catalogue
 from retrieval.work.messages import INGEST, Message
@@ -60,19 +61,19 @@ def ingest(
             for path in bar.track(files, task_id=task)
             for video_id in _register(engine, path, owner, asset, failures)
         )
-        rows = _wait(engine, list(ids), bar)
+        videos = _wait(engine, list(ids), bar)
     duplicates = len(files) - len(ids) - len(failures)
     failures += [
-        {"file": row["path"], "reason": row["reason"], "message": row["message"]}
-        for row in rows
-        if row["status"] == "failed"
+        {"file": video.path, "reason": video.reason, "message": video.message}
+        for video in videos
+        if video.status == VideoStatus.FAILED
     ]
     summary = {
         "files": len(files),
-        "ready": sum(row["status"] == "ready" for row in rows),
+        "ready": sum(video.status == VideoStatus.READY for video in videos),
         "duplicates": duplicates,
         "failed": len(failures),
-        "seconds_of_video": sum(row["duration"] or 0.0 for row in rows),
+        "seconds_of_video": sum(video.duration or 0.0 for video in videos),
     }
     if as_json:
         print_json({**summary, "failures": failures})
@@ -100,7 +101,7 @@ def _register(
         video_id = known or engine.register(path)
         with transaction(engine.database) as connection:
             # The same film under a second name stands for the asset it has.
-            is_known = catalogue.read_video(connection, video_id)["is_reference"]
+            is_known = catalogue.read_video(connection, video_id).is_reference
             is_new = not is_known and (owner is not None or asset is not None)
             if is_new:
                 asset_id = (
@@ -109,7 +110,8 @@ def _register(
                     else assets.find_asset(connection, str(asset))
                 )
                 assets.add_reference(connection, video_id, asset_id)
-            is_ready = catalogue.read_video(connection, video_id)["status"] == "ready"
+            status = catalogue.read_video(connection, video_id).status
+            is_ready = status == VideoStatus.READY
             is_done = is_ready and engine.is_described(connection, video_id) and not is_new
     except (BadVideo, Refused) as error:
         failures.append({"file": str(path), "reason": error.code, "message": str(error)})
@@ -119,7 +121,7 @@ def _register(
     yield video_id
 
 
-def _wait(engine: RetrievalEngine, ids: list[str], bar: Progress) -> list[dict[str, Any]]:
+def _wait(engine: RetrievalEngine, ids: list[str], bar: Progress) -> list[Video]:
     """Until every video is described or failed; shows how much faster than playing it goes."""
     started = time.monotonic()
     key = engine.descriptor.fingerprint.key
@@ -128,20 +130,22 @@ def _wait(engine: RetrievalEngine, ids: list[str], bar: Progress) -> list[dict[s
     already: float | None = None
     while True:
         with transaction(engine.database) as connection:
-            rows = catalogue.read_videos(connection, ids)
+            videos = catalogue.read_videos(connection, ids)
             described = catalogue.list_described(connection, ids, key)
         done = [
-            row
-            for row in rows
-            if row["status"] == "failed" or (row["status"] == "ready" and row["id"] in described)
+            video
+            for video in videos
+            if video.status == VideoStatus.FAILED
+            or (video.status == VideoStatus.READY and video.id in described)
         ]
-        seconds = sum(row["duration"] or 0.0 for row in done)
+        seconds = sum(video.duration or 0.0 for video in done)
         already = seconds if already is None else already
         rate = (seconds - already) / max(time.monotonic() - started, 1e-3)
         bar.update(task, completed=len(done), facts=f"{rate:.0f}x real time" if rate else "")
         if len(done) == len(ids):
-            return rows
-        hint.watch(bool(seconds > already or any(row["status"] == "running" for row in rows)))
+            return videos
+        is_running = any(video.status == VideoStatus.RUNNING for video in videos)
+        hint.watch(seconds > already or is_running)
         time.sleep(0.3)
 
 

@@ -5,6 +5,7 @@ In: a video file, or a reference. Out: copied segments on stdout.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ import typer
 from retrieval.database import transaction
 from retrieval.engine import RetrievalEngine
 from retrieval.errors import BadVideo, RetrievalError
+from retrieval.records import Search, SearchStatus
 from retrieval.tasks import enqueue_search, send
 from retrieval.work.pairs import read_quarantined
 from retrieval.work.searches import read_search, wait_for_search
@@ -39,45 +41,48 @@ def search(
         search_id = enqueue_search(video, uploader=uploader)
     except BadVideo as error:
         if as_json:  # what a program reads has one shape, whenever the file was found out
-            print_json({"search_id": None, "status": "failed", **_reason(error)})
+            print_json({"search_id": None, "status": SearchStatus.FAILED, **_reason(error)})
         raise
     if not wait:
         with transaction(engine.database) as connection:
             found = read_search(connection, search_id)
-        print_json(found) if as_json else stdout.print(search_id)
+        print_json(found.as_dict()) if as_json else stdout.print(search_id)
         return
     state = _wait(engine, search_id, timeout)
     with transaction(engine.database) as connection:
         segments = read_segments(connection, search_id)
-        claims = list_claims(connection, query_id=state["query_id"])
+        claims = list_claims(connection, query_id=state.query_id)
         aside = read_quarantined(connection, search_id)
     if as_json:
-        print_json({**state, "segments": segments, "claims": claims, "quarantined": aside})
-    elif state["status"] == "done":
+        left_out = [asdict(pair) for pair in aside]
+        print_json(
+            {**state.as_dict(), "segments": segments, "claims": claims, "quarantined": left_out}
+        )
+    elif state.status == SearchStatus.DONE:
         _print_search(state, segments)
     for pair in aside:
         stderr.print(
-            f"vcl: {pair['reference']!r} was not compared: {pair['message']} ({pair['reason']})",
+            f"vcl: {pair.reference!r} was not compared: {pair.message} ({pair.reason})",
             markup=False,
         )
-    if state["status"] == "failed":
-        raise RetrievalError(state["message"], code=state["reason"])
+    if state.status == SearchStatus.FAILED:
+        raise RetrievalError(str(state.message), code=state.reason)
 
 
-def _wait(engine: RetrievalEngine, search_id: str, timeout: float | None) -> dict[str, Any]:
+def _wait(engine: RetrievalEngine, search_id: str, timeout: float | None) -> Search:
     hint = WorkerHint()
     with progress() as bar:
         task = bar.add_task("searching", total=1)
 
-        def show(state: dict[str, Any]) -> None:
-            total = state["pairs_total"] or 1
+        def show(state: Search) -> None:
+            total = state.pairs_total or 1
             bar.update(
                 task,
-                description=f"{state['query']}: {state['status']}",
+                description=f"{state.query}: {state.status}",
                 total=total,
-                completed=total - state["pairs_left"] if state["pairs_total"] else 0,
+                completed=total - state.pairs_left if state.pairs_total else 0,
             )
-            hint.watch(state["status"] != "waiting")
+            hint.watch(state.status != SearchStatus.WAITING)
 
         patience = engine.settings.service_timeout
         return wait_for_search(engine.database, search_id, timeout, show, outage=patience)
@@ -104,9 +109,9 @@ def rescan(
         stderr.print(f"no upload that was not yet compared comes near {reference}", markup=False)
 
 
-def _print_search(state: dict[str, Any], segments: list[dict[str, Any]]) -> None:
-    if state["status"] == "done" and state["message"]:
-        stderr.print(f"note: {state['message']}", markup=False)
+def _print_search(state: Search, segments: list[dict[str, Any]]) -> None:
+    if state.message:
+        stderr.print(f"note: {state.message}", markup=False)
     shown = (
         "owner",
         "asset",
@@ -123,6 +128,6 @@ def _print_search(state: dict[str, Any], segments: list[dict[str, Any]]) -> None
     print_rows(
         [{name: row[name] for name in shown} for row in segments],
         False,
-        empty=f"no copied segment was found in {state['pairs_total']} candidates",
-        title=f"{state['query']}: {state['pairs_total']} candidates compared",
+        empty=f"no copied segment was found in {state.pairs_total} candidates",
+        title=f"{state.query}: {state.pairs_total} candidates compared",
     )

@@ -179,8 +179,8 @@ def _add_references(
         ids.append(video_id)
     while True:
         with transaction(engine.database) as connection:
-            states = [catalogue.read_video(connection, each)["status"] for each in ids]
-        done = sum(state in ("ready", "failed") for state in states)
+            states = [catalogue.read_video(connection, each).status for each in ids]
+        done = sum(state.is_final for state in states)
         bar.update(task, completed=done)
         if done == len(ids):
             return
@@ -192,8 +192,8 @@ def _search(engine: RetrievalEngine, uploads: Sequence[Upload], bar: Progress) -
     found = {each.path: enqueue_search(each.path, title=each.path.stem) for each in uploads}
     while True:
         with transaction(engine.database) as connection:
-            states = [read_search(connection, each)["status"] for each in found.values()]
-        done = sum(state in ("done", "failed") for state in states)
+            states = [read_search(connection, each).status for each in found.values()]
+        done = sum(state.is_final for state in states)
         bar.update(task, completed=done)
         if done == len(found):
             return found

@@ -26,10 +26,10 @@ from retrieval.media.roots import confine_path
 from retrieval.media.video import read_frames
 from retrieval.pairing import match_rows
 from retrieval.plugins import Array
-from retrieval.records import Segment
+from retrieval.records import Segment, Video
 from retrieval.settings import Settings
 from retrieval.store import read_descriptors, write_atomically
-from retrieval.work import catalogue
+from retrieval.work import catalogue, pairs
 from vcl_plugin.claims.claims import list_claims, read_claim
 from vcl_plugin.reports.cells import shown
 from vcl_plugin.reports.reports import templates
@@ -43,7 +43,8 @@ MAP_PIXELS = 512  # longest side of the similarity picture; longer videos are th
 class Match:
     """One reference in one claim: all that the page shows of the pair."""
 
-    reference: dict[str, Any]
+    reference: Video
+    player: str | None  # where the page finds the file of the reference
     segments: list[dict[str, Any]]
     similarity: str | None  # data URI; None when the descriptors are gone
     frames: list[dict[str, Any]]
@@ -64,7 +65,7 @@ def write_evidence(
             {
                 "claim": claim,
                 "query": query,
-                "player": _link(query["path"], path.parent),
+                "player": _link(query.path, path.parent),
                 "rules": _rules(connection, claim_id),
                 "matches": _matches(connection, claim, settings, path.parent),
             }
@@ -110,12 +111,12 @@ def _matches(
         segments = [each for each in claim["segments"] if each["reference_id"] == reference_id]
         query = catalogue.read_video(connection, claim["query_id"])
         reference = catalogue.read_video(connection, reference_id)
-        reference["player"] = _link(reference["path"], folder)
         run = _read_run(connection, claim["id"], reference_id)
         arrays = _read_arrays(connection, (claim["query_id"], reference_id), run["fingerprint"])
         matches.append(
             Match(
                 reference,
+                _link(reference.path, folder),
                 segments,
                 None if arrays is None else draw_similarity(*arrays),
                 _frame_pairs(query, reference, segments, settings),
@@ -132,16 +133,21 @@ def _read_run(connection: Connection, claim_id: int, reference_id: str) -> dict[
     """
     rows = connection.execute(
         text("""
-        SELECT pairs.id AS pair_id, pairs.model, pairs.fingerprint, runs.worker, runs.created_at,
-               runs.seconds, ranked.rank, ranked.score AS candidate_score
-        FROM runs JOIN pairs ON pairs.id = runs.pair_id
-        LEFT JOIN LATERAL (SELECT rank, score FROM search_pairs
-                           WHERE pair_id = pairs.id ORDER BY rank LIMIT 1) AS ranked ON true
-        WHERE runs.id = (SELECT max(run_id) FROM segments
-                         WHERE claim_id = :claim AND reference_id = :reference)"""),
+        SELECT pair_id, worker, created_at, seconds FROM runs
+        WHERE id = (SELECT max(run_id) FROM segments
+                    WHERE claim_id = :claim AND reference_id = :reference)"""),
         {"claim": claim_id, "reference": reference_id},
     )
-    return dict(rows.mappings().one())  # segments exist, so their run does
+    run = rows.mappings().one()  # segments exist, so their run does
+    pair = pairs.read_pair(connection, run["pair_id"])
+    place = pairs.find_place(connection, pair.id)
+    return {
+        **run,
+        "model": pair.model,
+        "fingerprint": pair.fingerprint,
+        "rank": place.rank,
+        "candidate_score": place.score,
+    }
 
 
 def _read_arrays(
@@ -174,8 +180,8 @@ def draw_similarity(query: Array, reference: Array) -> str:
 
 
 def _frame_pairs(
-    query: dict[str, Any],
-    reference: dict[str, Any],
+    query: Video,
+    reference: Video,
     segments: Sequence[dict[str, Any]],
     settings: Settings,
 ) -> list[dict[str, Any]]:
@@ -201,15 +207,13 @@ def _frame_pairs(
     ]
 
 
-def _thumbnails(
-    video: dict[str, Any], seconds: Sequence[float], settings: Settings
-) -> dict[int, str]:
-    if video["path"] is None:
-        raise BadVideo(f"video {video['id']!r} has no file here", code="missing")
+def _thumbnails(video: Video, seconds: Sequence[float], settings: Settings) -> dict[int, str]:
+    if video.path is None:
+        raise BadVideo(f"video {video.id!r} has no file here", code="missing")
     wanted = {int(second) for second in seconds}
     found: dict[int, str] = {}
     with read_frames(
-        confine_path(video["path"], settings.roots),
+        confine_path(video.path, settings.roots),
         size=THUMBNAIL,
         max_frames=max(wanted) + 1,
         timeout=settings.decode_timeout,

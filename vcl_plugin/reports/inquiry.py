@@ -18,6 +18,8 @@ from retrieval.index.candidates import propose_pairs
 from retrieval.index.pooling import pool_query
 from retrieval.pairing import localize_views
 from retrieval.plugins import load_localizer
+from retrieval.records import Pair, PairStatus, Video, VideoStatus
+from retrieval.work.pairs import find_newest, find_place
 from vcl_plugin.claims.claims import STANDING
 
 # How far down a search looks for a reference that was no candidate.
@@ -47,44 +49,44 @@ class Answer:
         return {**{name: row[name] for name in row if name != "facts"}, **self.facts}
 
 
-def explain_pair(
-    engine: RetrievalEngine, query: dict[str, Any], reference: dict[str, Any]
-) -> Answer:
-    """The first step at which the pair stopped, or the claim it became; takes rows of `videos`."""
-    ids = (query["id"], reference["id"])
+def explain_pair(engine: RetrievalEngine, query: Video, reference: Video) -> Answer:
+    """The first step at which the pair stopped, or the claim it became."""
+    ids = (query.id, reference.id)
     for side, video in (("the upload", query), ("the reference", reference)):
-        if video["status"] != "ready":
+        if video.status != VideoStatus.READY:
             return _not_ingested(side, video, ids)
     with transaction(engine.database) as connection:
-        pair = _read_pair(connection, *ids)
+        pair = find_newest(connection, *ids)
         if pair is None:
             was_searched = connection.execute(
                 text("SELECT max(created_at) FROM searches WHERE query_id = :id"), {"id": ids[0]}
             ).scalar()
+        else:
+            place = asdict(find_place(connection, pair.id))
     if pair is None:
-        if not reference["is_reference"]:
+        if not reference.is_reference:
             sentence = (
-                f"{reference['title']!r} is no reference, so nothing is compared with it; make it "
+                f"{reference.title!r} is no reference, so nothing is compared with it; make it "
                 "one with `vcl reference add`"
             )
             return Answer("not_a_reference", sentence, *ids)
         if was_searched is None:
-            sentence = f"{query['title']!r} was never searched; run `vcl search`"
+            sentence = f"{query.title!r} was never searched; run `vcl search`"
             return Answer("not_searched", sentence, *ids)
-        return _not_a_candidate(engine, reference["title"], ids)
-    if pair["status"] in ("waiting", "running"):
+        return _not_a_candidate(engine, reference.title, ids)
+    if pair.status.is_open:
         sentence = "the pair waits to be compared; is a worker running? start one with `vcl worker`"
-        return Answer("not_compared_yet", sentence, *ids, _placing(pair))
-    if pair["status"] == "quarantined":
-        sentence = f"the pair was set aside: {pair['message']}"
-        return Answer("set_aside", sentence, *ids, {**_placing(pair), "reason": pair["reason"]})
-    return _after_comparison(engine, pair, ids)
+        return Answer("not_compared_yet", sentence, *ids, place)
+    if pair.status == PairStatus.QUARANTINED:
+        sentence = f"the pair was set aside: {pair.message}"
+        return Answer("set_aside", sentence, *ids, {**place, "reason": pair.reason})
+    return _after_comparison(engine, pair, place, ids)
 
 
-def _not_ingested(side: str, video: dict[str, Any], ids: tuple[str, str]) -> Answer:
-    reason = f": {video['message']}" if video["message"] else ""
-    sentence = f"{side} {video['title']!r} is {video['status']}, it has no descriptors{reason}"
-    facts = {"video_id": video["id"], "status": video["status"], "reason": video["reason"]}
+def _not_ingested(side: str, video: Video, ids: tuple[str, str]) -> Answer:
+    reason = f": {video.message}" if video.message else ""
+    sentence = f"{side} {video.title!r} is {video.status}, it has no descriptors{reason}"
+    facts = {"video_id": video.id, "status": video.status, "reason": video.reason}
     return Answer("not_ingested", sentence, *ids, facts)
 
 
@@ -119,14 +121,14 @@ def _not_a_candidate(engine: RetrievalEngine, title: str, ids: tuple[str, str]) 
 
 
 def _after_comparison(
-    engine: RetrievalEngine, pair: dict[str, Any], ids: tuple[str, str]
+    engine: RetrievalEngine, pair: Pair, place: dict[str, Any], ids: tuple[str, str]
 ) -> Answer:
     with transaction(engine.database) as connection:
         segments = _read_segments(connection, *ids)
         claim = _read_claim(connection, *ids)
-    facts: dict[str, Any] = {**_placing(pair), "segments": segments}
+    facts: dict[str, Any] = {**place, "segments": segments}
     if not segments:
-        return _below_threshold(engine, pair, ids)
+        return _below_threshold(engine, pair, place, ids)
     best = max(float(each["score"]) for each in segments)
     seconds = sum(each["query_end"] - each["query_start"] for each in segments)
     found = f"{len(segments)} segments of {seconds:.1f} s were found, the best with {best:.3f}"
@@ -153,10 +155,12 @@ def _after_comparison(
     return Answer("held_by_policy", sentence, *ids, facts)
 
 
-def _below_threshold(engine: RetrievalEngine, pair: dict[str, Any], ids: tuple[str, str]) -> Answer:
+def _below_threshold(
+    engine: RetrievalEngine, pair: Pair, place: dict[str, Any], ids: tuple[str, str]
+) -> Answer:
     best = _best_score(engine, ids)
-    facts = {**_placing(pair), "localizer": pair["model"], "best_score": best}
-    sentence = f"the pair was compared by {pair['model']}, which found no copied segment"
+    facts = {**place, "localizer": pair.model, "best_score": best}
+    sentence = f"the pair was compared by {pair.model}, which found no copied segment"
     if best is not None:
         sentence += f"; without its threshold the best one scores {best:.3f}"
     return Answer("below_threshold", sentence, *ids, facts)
@@ -172,30 +176,6 @@ def _best_score(engine: RetrievalEngine, ids: tuple[str, str]) -> float | None:
         return None
     [found] = localize_views(localizer, query, [reference])
     return max((each.score for each in found), default=0.0)
-
-
-def _read_pair(connection: Connection, query_id: str, reference_id: str) -> dict[str, Any] | None:
-    """The newest pair of the two, with the best rank that any search gave it."""
-    row = (
-        connection.execute(
-            text("""
-            SELECT pairs.id, pairs.status, pairs.reason, pairs.message, pairs.model,
-                   place.rank, place.score
-            FROM pairs LEFT JOIN LATERAL (
-                SELECT rank, score FROM search_pairs WHERE pair_id = pairs.id
-                ORDER BY rank LIMIT 1) AS place ON true
-            WHERE pairs.query_id = :query AND pairs.reference_id = :reference
-            ORDER BY pairs.id DESC LIMIT 1"""),
-            {"query": query_id, "reference": reference_id},
-        )
-        .mappings()
-        .first()
-    )
-    return None if row is None else dict(row)
-
-
-def _placing(pair: dict[str, Any]) -> dict[str, Any]:
-    return {"rank": pair["rank"], "score": pair["score"]}
 
 
 def _read_segments(

@@ -101,8 +101,8 @@ def test_a_foreign_engine_cannot_register_a_file_outside(
     tasks.register("url", f"file://localhost{outside}", "isc-1")
     with transaction(db) as connection:
         rows = {name: catalogue.read_video(connection, name) for name in ("in", "out", "url")}
-    assert rows["in"]["status"] == "ready"
-    assert rows["out"]["reason"] == rows["url"]["reason"] == "outside_media_roots"
+    assert rows["in"].status == "ready"
+    assert rows["out"].reason == rows["url"].reason == "outside_media_roots"
 
 
 @pytest.mark.usefixtures("site_environment")
@@ -117,4 +117,4 @@ def test_a_file_that_becomes_a_link_to_outside_is_not_described(
     (media / "film.mp4").unlink()
     (media / "film.mp4").symlink_to(media.parent / "outside" / "film.mp4")
     video = engine.ingest(video_id)
-    assert (video["status"], video["reason"]) == ("failed", "outside_media_roots")
+    assert (video.status, video.reason) == ("failed", "outside_media_roots")

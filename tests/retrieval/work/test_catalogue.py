@@ -30,7 +30,7 @@ def test_the_same_content_is_the_same_row_and_the_path_follows_the_file(db: Engi
         second = catalogue.register_file(connection, Path("/b.mp4"), HASH, "another title")
         video = catalogue.read_video(connection, first)
     assert first == second == HASH[:16]
-    assert (video["path"], video["title"]) == ("/b.mp4", "a.mp4")
+    assert (video.path, video.title) == ("/b.mp4", "a.mp4")
 
 
 def test_content_registered_at_once_from_many_sides_is_one_row(db: Engine):
@@ -62,10 +62,10 @@ def test_a_failed_video_registered_again_is_tried_again(db: Engine):
         video = catalogue.register_file(connection, Path("/gone.mp4"), HASH, None)
         leases.acquire(connection, "videos", [video], "w", 60)
         catalogue.fail_ingest(connection, video, "missing", "it was moved", "w")
-        assert catalogue.read_video(connection, video)["reason"] == "missing"
+        assert catalogue.read_video(connection, video).reason == "missing"
         catalogue.register_file(connection, Path("/here.mp4"), HASH, None)
         row = catalogue.read_video(connection, video)
-    assert (row["status"], row["reason"], row["attempts"]) == ("waiting", None, 0)
+    assert (row.status, row.reason, row.attempts) == ("waiting", None, 0)
 
 
 def test_a_ready_video_registered_again_stays_ready(db: Engine):
@@ -74,7 +74,7 @@ def test_a_ready_video_registered_again_stays_ready(db: Engine):
         leases.acquire(connection, "videos", [video], "w", 60)
         catalogue.finish_ingest(connection, video, 12.0, "w")
         catalogue.register_file(connection, Path("/b.mp4"), HASH, None)
-        assert catalogue.read_video(connection, video)["status"] == "ready"
+        assert catalogue.read_video(connection, video).status == "ready"
 
 
 def test_a_holder_who_lost_the_lease_changes_no_verdict(db: Engine):
@@ -82,10 +82,10 @@ def test_a_holder_who_lost_the_lease_changes_no_verdict(db: Engine):
         video = catalogue.register_file(connection, Path("/a.mp4"), HASH, None)
         leases.acquire(connection, "videos", [video], "new", 60)
         catalogue.fail_ingest(connection, video, "too_slow", "it took too long", "old")
-        assert catalogue.read_video(connection, video)["status"] == "running"
+        assert catalogue.read_video(connection, video).status == "running"
         catalogue.finish_ingest(connection, video, 12.0, "new")
         catalogue.fail_ingest(connection, video, "too_slow", "it took too long", "old")
-        assert catalogue.read_video(connection, video)["status"] == "ready"
+        assert catalogue.read_video(connection, video).status == "ready"
 
 
 def test_reopening_takes_no_video_from_its_holder(db: Engine):
@@ -95,7 +95,7 @@ def test_reopening_takes_no_video_from_its_holder(db: Engine):
         assert leases.acquire(connection, "videos", ["v"], "first", 60) == ["v"]
         catalogue.reopen(connection, "v")  # by a second, who saw it ready before
         assert leases.acquire(connection, "videos", ["v"], "second", 60) == []
-        assert catalogue.read_video(connection, "v")["leased_by"] == "first"
+        assert catalogue.read_video(connection, "v").leased_by == "first"
 
 
 def test_a_reference_enters_the_log_when_it_is_both_described_and_a_reference(db: Engine):
@@ -175,13 +175,13 @@ def test_unknown_ids_become_rows_with_the_reason_and_registering_mends_them(db: 
     with transaction(db) as connection:
         plant_videos(connection, "known")
         catalogue.note_unregistered(connection, ["known", "x'y", "x'y", "z"])
-        assert catalogue.read_video(connection, "known")["status"] == "ready"
+        assert catalogue.read_video(connection, "known").status == "ready"
         row = catalogue.read_video(connection, "x'y")
-        assert (row["status"], row["reason"]) == ("failed", "not_registered")
-        assert "retrieval.register" in row["message"]
+        assert (row.status, row.reason) == ("failed", "not_registered")
+        assert "retrieval.register" in row.message
         plant_videos(connection, "x'y")
         row = catalogue.read_video(connection, "x'y")
-        assert (row["status"], row["reason"]) == ("ready", None)
+        assert (row.status, row.reason) == ("ready", None)
 
 
 def test_a_refused_registration_says_why_and_spoils_no_earlier_one(db: Engine):
@@ -189,9 +189,9 @@ def test_a_refused_registration_says_why_and_spoils_no_earlier_one(db: Engine):
         plant_videos(connection, "good")
         for name in ("good", "bad"):
             catalogue.refuse_foreign(connection, name, "not_an_array", "no array")
-        assert catalogue.read_video(connection, "good")["status"] == "ready"
+        assert catalogue.read_video(connection, "good").status == "ready"
         bad = catalogue.read_video(connection, "bad")
-    assert (bad["status"], bad["reason"]) == ("failed", "not_an_array")
+    assert (bad.status, bad.reason) == ("failed", "not_an_array")
 
 
 def test_a_failed_video_always_has_a_reason(db: Engine):

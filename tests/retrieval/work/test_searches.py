@@ -51,16 +51,16 @@ def test_a_search_counts_its_pairs_down_to_done(db: Engine):
         plant_videos(connection, "q", "a", "b")
         search = plant_search(connection, "q", ["a", "b"])
         opened = read_pairs(connection)
-        assert searches.read_search(connection, search)["status"] == "localizing"
+        assert searches.read_search(connection, search).status == "localizing"
     finish(db, opened[0].id)
     with transaction(db) as connection:
         state = searches.read_search(connection, search)
-        assert (state["status"], state["pairs_left"], state["pairs_total"]) == ("localizing", 1, 2)
+        assert (state.status, state.pairs_left, state.pairs_total) == ("localizing", 1, 2)
     finish(db, opened[1].id)
     with transaction(db) as connection:
         state = searches.read_search(connection, search)
-    assert (state["status"], state["pairs_left"]) == ("done", 0)
-    assert state["seconds"] is not None
+    assert (state.status, state.pairs_left) == ("done", 0)
+    assert state.seconds is not None
 
 
 def test_a_pair_finished_twice_is_counted_once(db: Engine):
@@ -72,7 +72,7 @@ def test_a_pair_finished_twice_is_counted_once(db: Engine):
         pairs.finish_pair(connection, pair, "w")
         pairs.finish_pair(connection, pair, "w")
         pairs.quarantine_pair(connection, pair, "late", "a second verdict")
-        assert searches.read_search(connection, search)["pairs_left"] == 1
+        assert searches.read_search(connection, search).pairs_left == 1
         assert read_row(connection, "pairs", pair).status == "done"
 
 
@@ -93,7 +93,7 @@ def test_many_finishers_at_once_leave_exact_counts_in_searches_that_share_pairs(
     with transaction(db) as connection:
         for search in (*ids, half):
             state = searches.read_search(connection, search)
-            assert (state["status"], state["pairs_left"]) == ("done", 0)
+            assert (state.status, state.pairs_left) == ("done", 0)
 
 
 def test_opening_races_with_finishing_and_no_search_is_left_waiting(db: Engine):
@@ -143,7 +143,7 @@ def test_opening_races_with_opening_without_deadlock_and_with_one_pair_each(db: 
         assert len(read_pairs(connection)) == 30
         for name in ("up", "down"):
             state = searches.read_search(connection, name)
-            assert (state["pairs_total"], state["pairs_left"]) == (30, 30)
+            assert (state.pairs_total, state.pairs_left) == (30, 30)
 
 
 def test_a_search_whose_pairs_were_all_done_before_is_done_at_once(db: Engine):
@@ -158,14 +158,14 @@ def test_a_search_whose_pairs_were_all_done_before_is_done_at_once(db: Engine):
         wanted = [Candidate("q", "a", 1, 0.9), Candidate("q", "b", 2, 0.8)]
         assert pairs.open_pairs(connection, again, wanted, METHOD) == []
         state = searches.read_search(connection, again)
-    assert (state["status"], state["pairs_total"], state["pairs_left"]) == ("done", 2, 0)
+    assert (state.status, state.pairs_total, state.pairs_left) == ("done", 2, 0)
 
 
 def test_a_search_without_candidates_is_done(db: Engine):
     with transaction(db) as connection:
         plant_videos(connection, "q")
         search = plant_search(connection, "q", [])
-        assert searches.read_search(connection, search)["status"] == "done"
+        assert searches.read_search(connection, search).status == "done"
 
 
 def test_another_method_makes_other_pairs(db: Engine):
@@ -179,7 +179,7 @@ def test_another_method_makes_other_pairs(db: Engine):
         ):
             pairs.open_pairs(connection, search, [Candidate("q", "a", 1, 0.9)], method)
         assert len(read_pairs(connection)) == 3
-        assert searches.read_search(connection, search)["pairs_total"] == 2
+        assert searches.read_search(connection, search).pairs_total == 2
 
 
 def test_a_quarantined_pair_lets_its_search_end_and_is_shown_with_its_reason(db: Engine):
@@ -190,8 +190,8 @@ def test_a_quarantined_pair_lets_its_search_end_and_is_shown_with_its_reason(db:
         pairs.quarantine_pair(connection, pair, "not_finite", "row 3 holds nan")
         state = searches.read_search(connection, search)
         [aside] = pairs.read_quarantined(connection, search)
-    assert (state["status"], state["pairs_left"], state["pairs_quarantined"]) == ("done", 0, 1)
-    assert (aside["reference_id"], aside["reason"]) == ("a", "not_finite")
+    assert (state.status, state.pairs_left, state.pairs_quarantined) == ("done", 0, 1)
+    assert (aside.reference_id, aside.reason) == ("a", "not_finite")
 
 
 def test_a_quarantined_pair_asked_for_again_gets_new_attempts_and_is_counted_right(db: Engine):
@@ -201,19 +201,19 @@ def test_a_quarantined_pair_asked_for_again_gets_new_attempts_and_is_counted_rig
         first, second = (row.id for row in read_pairs(connection))
         connection.execute(text("UPDATE pairs SET attempts = 3"))
         pairs.quarantine_pair(connection, first, "attempts_exhausted", "3 attempts failed")
-        assert searches.read_search(connection, early)["pairs_left"] == 1
+        assert searches.read_search(connection, early).pairs_left == 1
         late = plant_search(connection, "q", ["a"], "late")
         assert read_row(connection, "pairs", first).attempts == 0
         # The early search is under way: it waits for the pair again.
-        assert searches.read_search(connection, early)["pairs_left"] == 2
+        assert searches.read_search(connection, early).pairs_left == 2
     finish(db, first)
     with transaction(db) as connection:
-        assert searches.read_search(connection, late)["status"] == "done"
-        assert searches.read_search(connection, early)["status"] == "localizing"
+        assert searches.read_search(connection, late).status == "done"
+        assert searches.read_search(connection, early).status == "localizing"
         assert searches.recount(connection) == 0
     finish(db, second)
     with transaction(db) as connection:
-        assert searches.read_search(connection, early)["status"] == "done"
+        assert searches.read_search(connection, early).status == "done"
 
 
 def test_the_same_search_opened_twice_counts_each_pair_once(db: Engine):
@@ -223,11 +223,11 @@ def test_the_same_search_opened_twice_counts_each_pair_once(db: Engine):
         plant_search(connection, "q", ["a", "b"], "s")
         plant_search(connection, "q", ["b", "c"], "s")
         state = searches.read_search(connection, "s")
-        assert (state["pairs_total"], state["pairs_left"]) == (3, 3)
+        assert (state.pairs_total, state.pairs_left) == (3, 3)
         pairs.quarantine_pair(connection, read_pairs(connection)[0].id, "x", "x")
         plant_search(connection, "q", ["a"], "s")
         state = searches.read_search(connection, "s")
-        assert (state["pairs_total"], state["pairs_left"]) == (3, 3)
+        assert (state.pairs_total, state.pairs_left) == (3, 3)
         assert searches.recount(connection) == 0
 
 
@@ -247,10 +247,10 @@ def test_recount_mends_counts_that_were_changed_by_hand(db: Engine):
         plant_search(connection, "q", ["a"], "right")
         connection.execute(text("UPDATE searches SET pairs_left = 7 WHERE id = 'stuck'"))
         assert searches.recount(connection) == 1
-        assert searches.read_search(connection, "stuck")["pairs_left"] == 2
+        assert searches.read_search(connection, "stuck").pairs_left == 2
         connection.execute(text("UPDATE pairs SET status = 'done'"))
         assert searches.recount(connection) == 2
-        assert searches.read_search(connection, "stuck")["status"] == "done"
+        assert searches.read_search(connection, "stuck").status == "done"
         assert searches.recount(connection) == 0
 
 
@@ -259,10 +259,10 @@ def test_a_failed_search_that_is_opened_after_all_forgets_its_reason(db: Engine)
         plant_videos(connection, "q", "a")
         searches.create_search(connection, "q", "s")
         searches.fail_search(connection, "s", "not_registered", "nobody registered it")
-        assert searches.read_search(connection, "s")["reason"] == "not_registered"
+        assert searches.read_search(connection, "s").reason == "not_registered"
         plant_search(connection, "q", ["a"], "s")
         state = searches.read_search(connection, "s")
-    assert (state["status"], state["reason"], state["message"]) == ("localizing", None, None)
+    assert (state.status, state.reason, state.message) == ("localizing", None, None)
 
 
 def test_a_search_that_is_done_does_not_fail_later(db: Engine):
@@ -270,7 +270,7 @@ def test_a_search_that_is_done_does_not_fail_later(db: Engine):
         plant_videos(connection, "q")
         plant_search(connection, "q", [], "s")
         searches.fail_search(connection, "s", "late", "too late")
-        assert searches.read_search(connection, "s")["status"] == "done"
+        assert searches.read_search(connection, "s").status == "done"
 
 
 def test_waiting_ends_with_the_search_and_shows_every_state(db: Engine):
@@ -281,11 +281,11 @@ def test_waiting_ends_with_the_search_and_shows_every_state(db: Engine):
     seen: list[str] = []
 
     def watch(state: dict) -> None:
-        seen.append(state["status"])
+        seen.append(state.status)
         if len(seen) == 2:
             finish(db, pair)
 
-    assert searches.wait_for_search(db, "s", 20, watch)["status"] == "done"
+    assert searches.wait_for_search(db, "s", 20, watch).status == "done"
     assert seen[0] == "localizing"
     assert seen[-1] == "done"
 
@@ -306,7 +306,7 @@ def test_waiting_outlasts_a_database_that_is_away_for_a_moment(db: Engine, monke
     away = connect("postgresql+psycopg2://vcl@127.0.0.1:1/vcl")
     answers = iter([away, db])
     monkeypatch.setattr(searches, "transaction", lambda _: transaction(next(answers)))
-    assert searches.wait_for_search(db, "s", 20)["status"] == "done"
+    assert searches.wait_for_search(db, "s", 20).status == "done"
 
 
 def test_a_search_from_before_a_video_was_a_reference_does_not_count_for_it(db: Engine):

@@ -121,7 +121,7 @@ def test_pairs_without_attempts_left_are_set_aside_and_their_search_ends(db: Eng
     with transaction(db) as connection:
         state = searches.read_search(connection, "planned")
         assert {row.status for row in read_pairs(connection)} == {"quarantined"}
-    assert (state["status"], state["pairs_left"], state["pairs_quarantined"]) == ("done", 0, 2)
+    assert (state.status, state.pairs_left, state.pairs_quarantined) == ("done", 0, 2)
 
 
 @pytest.mark.usefixtures("rows")
@@ -133,7 +133,7 @@ def test_a_search_that_never_gets_planned_fails_with_the_reason(db: Engine):
         sweep_with(db)
     with transaction(db) as connection:
         state = searches.read_search(connection, "unplanned")
-    assert (state["status"], state["reason"]) == ("failed", "attempts_exhausted")
+    assert (state.status, state.reason) == ("failed", "attempts_exhausted")
 
 
 @pytest.mark.usefixtures("rows")
@@ -142,7 +142,7 @@ def test_a_count_that_drifted_is_mended(db: Engine):
         connection.execute(text("UPDATE pairs SET status = 'done'"))
     sweep_with(db)
     with transaction(db) as connection:
-        assert searches.read_search(connection, "planned")["status"] == "done"
+        assert searches.read_search(connection, "planned").status == "done"
 
 
 @pytest.mark.usefixtures("rows")

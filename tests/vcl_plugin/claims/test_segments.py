@@ -9,8 +9,9 @@ from sqlalchemy import Engine, text
 
 from retrieval.database import connect, transaction
 from retrieval.records import Segment, Span
+from retrieval.work.pairs import read_pair
 from tests.vcl_plugin.world import METHOD, add_reference, add_upload, record, segment
-from vcl_plugin.claims.segments import LeasedPair, Outcome, read_segments, record_segments
+from vcl_plugin.claims.segments import Outcome, read_segments, record_segments
 
 millis = st.integers(0, 10**7).map(lambda value: value / 1000)
 spans = (
@@ -65,6 +66,6 @@ def test_a_pair_recorded_before_is_not_recorded_again(db: Engine):
         record(connection, "upload", "film", segment(0, 10))
         pair = connection.execute(text("SELECT id FROM pairs")).scalar_one()
         again = Outcome([segment(20, 30)], [False], METHOD.model, "another", 0.1)
-        leased = LeasedPair(pair, "upload", "film", METHOD.fingerprint)
+        leased = read_pair(connection, pair)
         assert record_segments(connection, leased, again) is None
         assert connection.execute(text("SELECT count(*) FROM segments")).scalar() == 1

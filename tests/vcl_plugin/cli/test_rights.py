@@ -21,7 +21,7 @@ from retrieval.settings import load_settings
 from retrieval.work import catalogue, pairs, searches
 from tests.vcl_plugin.cli.conftest import Said
 from tests.vcl_plugin.world import METHOD, add_reference, add_upload, record, segment
-from vcl_plugin.claims.segments import LeasedPair, Outcome, record_segments
+from vcl_plugin.claims.segments import Outcome, record_segments
 from vcl_plugin.claims.settlement import settle_claims
 
 pytestmark = pytest.mark.usefixtures("site_environment")
@@ -280,7 +280,7 @@ def test_evidence_names_the_run_that_found_it_and_not_a_later_one_that_found_not
         pair = connection.execute(text("SELECT max(id) FROM pairs")).scalar_one()
         record_segments(
             connection,
-            LeasedPair(pair, "upload", "film", later.fingerprint),
+            pairs.read_pair(connection, pair),
             Outcome([], [], later.model, "test", 0.1),
         )
     assert vcl("claims", "evidence", 1, "-o", tmp_path / "a.html").code == 0

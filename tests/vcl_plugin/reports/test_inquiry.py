@@ -256,7 +256,7 @@ def test_a_video_is_found_by_title_and_by_path(engine: RetrievalEngine, tmp_path
             {"path": str(path)},
         )
         names = ("up", "My trip", str(path))
-        assert {catalogue.find_video(connection, name)["id"] for name in names} == {"up"}
+        assert {catalogue.find_video(connection, name).id for name in names} == {"up"}
 
 
 def test_the_command_prints_a_sentence_or_json(
