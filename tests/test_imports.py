@@ -122,3 +122,16 @@ def test_every_way_to_read_a_setting_is_seen(source: str) -> None:
 )
 def test_other_uses_of_the_environment_are_free(source: str) -> None:
     assert not reads_a_setting(source)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        name
+        for name in names(HOST + GUEST)
+        if not name.startswith(("retrieval/work/", "migrations/"))
+    ],
+)
+def test_only_the_work_room_writes_sql_on_pairs(path: str) -> None:
+    source = (ROOT / path).read_text(encoding="utf-8")
+    assert re.findall(r"\b(?:FROM|JOIN|UPDATE|INTO) pairs\b", source) == []

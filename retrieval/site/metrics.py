@@ -107,7 +107,7 @@ MEASURES = (
         "vcl_quarantined_pairs",
         "pairs given up after their last attempt",
         (),
-        "SELECT count(*) FROM pairs WHERE status = 'quarantined'",
+        f"SELECT count(*) FROM {Table.PAIRS} WHERE status = 'quarantined'",
     ),
     Measure(
         "vcl_failures",

@@ -34,7 +34,7 @@ COMPOSED = {
         "_UNSENT[message.task]",
     },  # called with constants
     "vcl_plugin/claims/claims.py": {"_CLAIM_ROW"},
-    "vcl_plugin/cli/services.py": {"_COUNTS"},
+    "vcl_plugin/cli/services.py": {"_RATE"},
     # Names of views, checked against REPORTS, and columns of the file's own tables.
     "vcl_plugin/reports/reports.py": {"name", "statement", "where", "_ORDER[name]", "most"},
     "vcl_plugin/claims/rights.py": {"table", "column"},  # two constant choices in the same function

@@ -29,6 +29,7 @@ from retrieval.services import (
     wait_for_database,
 )
 from retrieval.settings import Settings, describe_settings, load_settings
+from retrieval.work.backlog import count_work
 from vcl_plugin.cli.output import AsJson, make_table, print_json, print_rows, stderr, stdout
 from vcl_plugin.reports.cells import plain, shown
 
@@ -146,20 +147,9 @@ def _read_state(settings: Settings) -> dict[str, Any]:
     return {"services": services, "counts": counts, "problem": problem}
 
 
-_COUNTS = """
-    SELECT (SELECT count(*) FROM videos) AS videos,
-           (SELECT count(*) FROM videos WHERE is_reference) AS references,
-           (SELECT count(*) FROM videos WHERE status = 'failed') AS videos_failed,
-           (SELECT count(*) FROM searches WHERE status NOT IN ('done', 'failed')) AS searches_open,
-           (SELECT coalesce(extract(epoch FROM now() - min(created_at)), 0)::float FROM searches
-            WHERE status IN ('waiting', 'running', 'localizing')) AS oldest_search_seconds,
-           count(*) FILTER (WHERE status = 'waiting') AS pairs_waiting,
-           count(*) FILTER (WHERE status = 'running') AS pairs_running,
-           count(*) FILTER (WHERE status = 'done') AS pairs_done,
-           count(*) FILTER (WHERE status = 'quarantined') AS pairs_quarantined,
-           (SELECT count(*) / 60.0 FROM runs
-            WHERE created_at > now() - interval '1 minute')::float AS pairs_per_second
-    FROM pairs"""
+# Pairs that were compared in the last minute, by the runs they left.
+_RATE = """
+    SELECT (count(*) / 60.0)::float FROM runs WHERE created_at > now() - interval '1 minute'"""
 
 
 def _count_work(
@@ -173,9 +163,12 @@ def _count_work(
     try:
         db.check_schema(database)
         with db.transaction(database) as connection:
-            row = connection.execute(text(_COUNTS)).mappings().one()
+            counts: dict[str, Any] = {
+                **count_work(connection),
+                "pairs_per_second": connection.execute(text(_RATE)).scalar_one(),
+            }
     except RetrievalError as error:
         return None, str(error)
     if not services[1]["running"]:
-        return dict(row), "the broker is not running; start it with `vcl up`"
-    return dict(row), None
+        return counts, "the broker is not running; start it with `vcl up`"
+    return counts, None
