@@ -24,7 +24,8 @@ from pathlib import Path
 import numpy as np
 
 from retrieval.database import connect, migrate, transaction
-from retrieval.engine import RetrievalEngine, describe_video
+from retrieval.description import describe_video
+from retrieval.engine import RetrievalEngine
 from retrieval.records import SearchStatus
 from retrieval.services import ensure_services, stop_services
 from retrieval.settings import load_settings

@@ -8,28 +8,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine
 
 from retrieval.database import transaction
 from retrieval.describe.descriptors import Descriptor, load_descriptor
-from retrieval.describe.pictures import flag_low_information
-from retrieval.describe.scenes import SceneWatcher
-from retrieval.describe.tracker import PartTracker
-from retrieval.describe.views import join_views
+from retrieval.description import describe_video
 from retrieval.errors import BadDescriptors, BadVideo, RetrievalError
 from retrieval.index.candidates import find_copies, propose_pairs
 from retrieval.index.index import Index
 from retrieval.index.pooling import pool_query
 from retrieval.index.replica import Replica
 from retrieval.media.roots import confine_path
-from retrieval.media.video import hash_file, read_frames
+from retrieval.media.video import hash_file
 from retrieval.plugins import Localizer, Pooled, Pooler, load_localizer, load_pooler
 from retrieval.records import Candidate, Video, VideoStatus
 from retrieval.settings import Settings
@@ -321,50 +316,3 @@ class RetrievalEngine:
     def _fail(self, search_id: str, code: str, message: str) -> None:
         with transaction(self.database) as connection:
             searches.fail_search(connection, search_id, code, message)
-
-
-def describe_video(
-    path: Path,
-    descriptor: Descriptor,
-    settings: Settings,
-    on_frames: Callable[[int, float | None], None] = lambda done, total: None,
-) -> tuple[StoredDescriptors, float]:
-    """Descriptors of a file as the store keeps them, and its duration; needs no database.
-
-    Frames are described as they are decoded, so memory does not grow with the film's length. They
-    are also watched for parts and for scenes in front of a fixed camera, whose views are described.
-    """
-    parts, scenes = PartTracker(descriptor), SceneWatcher(descriptor)
-    vectors: list[NDArray[np.float32]] = []
-    flags: list[NDArray[np.bool_]] = []
-    done = 0
-    with read_frames(
-        path,
-        size=descriptor.frame_size,
-        max_frames=settings.max_frames,
-        timeout=settings.decode_timeout,
-    ) as reader:
-        for _, frames in reader:
-            vectors.append(descriptor.embed(frames))
-            flags.append(flag_low_information(frames))
-            parts.watch(frames)
-            scenes.watch(frames, vectors[-1], flags[-1])
-            done += len(frames)
-            on_frames(done, reader.info.duration)
-    described = StoredDescriptors(
-        np.concatenate(vectors),
-        np.concatenate(flags),
-        descriptor.fingerprint.key,
-        join_views([parts.finish(), scenes.finish()]),
-    )
-    return described, _length(reader.seconds, done)
-
-
-def _length(seconds: float | None, frames: int) -> float:
-    """How long a video is by what was decoded of it, one frame a second.
-
-    What its container declares may be anything: less than nothing, or thirty years.
-    """
-    if seconds is not None and abs(seconds - frames) <= 1.0:
-        return seconds
-    return float(frames)

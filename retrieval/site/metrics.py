@@ -24,6 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from retrieval.database import check_schema, connect, transaction
 from retrieval.errors import RetrievalError
 from retrieval.index.snapshots import saved_indexes
+from retrieval.records import PairStatus, SearchStatus, VideoStatus
 from retrieval.services import service_status
 from retrieval.settings import Settings
 from retrieval.work.changes import count_changes
@@ -34,9 +35,9 @@ log = logging.getLogger(__name__)
 
 # Stage, table, and what its failed rows are called.
 STAGES = (
-    ("ingest", Table.VIDEOS, "failed"),
-    ("search", Table.SEARCHES, "failed"),
-    ("localize", Table.PAIRS, "quarantined"),
+    ("ingest", Table.VIDEOS, VideoStatus.FAILED),
+    ("search", Table.SEARCHES, SearchStatus.FAILED),
+    ("localize", Table.PAIRS, PairStatus.QUARANTINED),
 )
 
 

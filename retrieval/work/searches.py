@@ -1,8 +1,8 @@
 """The life of a search: asked for, planned into pairs, counted down, done.
 
 In: a query; pairs that were opened or finished. Out: rows in `searches`.
-Called by the engine (to plan) and by `pairs` (to count). Every function takes a connection and is
-one step of the caller's transaction, so a result and its count are written together.
+Every function takes a connection and is one step of the caller's transaction, so a result and its
+count are written together.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from retrieval.describe.descriptors import load_descriptor
-from retrieval.engine import describe_video
+from retrieval.description import describe_video
 from retrieval.pairing import localize_views
 from retrieval.plugins import load_localizer
 from retrieval.settings import Settings, load_settings
