@@ -81,7 +81,7 @@ def test_the_python_of_the_readme_runs(used_home: Path, tmp_path: Path) -> None:
     assert "Span(start=0" in printed
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/sql.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/reference/sql.md"])
 def test_the_sql_runs_word_for_word_in_psql(document: str, demo: str, tmp_path: Path) -> None:
     home = ROOT / "demo-output" / "home"
     queries = blocks(document, "sql")

@@ -1,4 +1,4 @@
-"""The first reports: views whose names and columns are part of the contract (docs/sql.md)."""
+"""The first reports: their names and columns are part of the contract (docs/reference/sql.md)."""
 
 from alembic import op
 

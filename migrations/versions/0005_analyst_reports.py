@@ -1,4 +1,4 @@
-"""All the reports of docs/sql.md, and a role that may read and nothing else."""
+"""All the reports of docs/reference/sql.md, and a role that may read and nothing else."""
 
 from alembic import op
 

@@ -29,7 +29,7 @@ class MeanPooler:
 
     A short copy vanishes in the mean of a long video; it fills the stretches it was cut from. One
     vector for every four seconds, as windows of eight every four would need, finds copies of three
-    seconds nearly as often as comparing all frames does (docs/retrieval.md).
+    seconds nearly as often as comparing all frames does (docs/explanation/retrieval.md).
     """
 
     name = "mean"

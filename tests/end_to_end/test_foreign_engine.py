@@ -1,4 +1,4 @@
-"""Another engine, which knows of us only what docs/tasks.md says."""
+"""Another engine, which knows of us only what docs/how-to/integrate.md says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from tests.end_to_end.conftest import Site, wait_until
 from vcl_plugin.demo.footage import render_reference
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "integrate.md").read_text(encoding="utf-8")
 SEGMENTS, SET_ASIDE = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -27,7 +27,7 @@ def metrics(
     ] = "127.0.0.1",
     as_json: AsJson = False,
 ) -> None:
-    """Print metrics once, or serve them to Prometheus until stopped (docs/operations.md)."""
+    """Print metrics once, or serve them to Prometheus until stopped (docs/how-to/operate.md)."""
     registry = CollectorRegistry()
     registry.register(SiteCollector(load_settings(), (*MEASURES, *PLUGIN_MEASURES)))
     if port is not None:

@@ -47,7 +47,7 @@ def report(
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many rows.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
-    """Print a report: one of the SQL views (docs/sql.md)."""
+    """Print a report: one of the SQL views (docs/reference/sql.md)."""
     if as_json:
         format = Format.json
     if name is None:

@@ -19,7 +19,8 @@ from retrieval.site import doctor
 from tests.vcl_plugin.cli.conftest import Said
 
 Vcl = Callable[..., Said]
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "operate.md"
+DOCUMENT = PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("site_environment")

@@ -22,13 +22,13 @@ from vcl_plugin.claims.claims import decide_claim
 from vcl_plugin.claims.settlement import settle_claims
 from vcl_plugin.reports.reports import REPORTS, read_report, write_csv, write_html, write_json
 
-SQL = (Path(__file__).parents[3] / "docs" / "sql.md").read_text(encoding="utf-8")
+SQL = (Path(__file__).parents[3] / "docs" / "reference" / "sql.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_the_columns_of_a_view_are_those_of_the_document(database: str, name: str) -> None:
     documented = re.search(rf"^\| `{name}` \|[^|]*\| `([^`]+)` \|$", SQL, flags=re.MULTILINE)
-    assert documented is not None, f"docs/sql.md does not describe {name}"
+    assert documented is not None, f"docs/reference/sql.md does not describe {name}"
     with transaction(connect(database)) as connection:
         assert list(read_report(connection, name).columns) == documented[1].split(", ")
 
