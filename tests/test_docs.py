@@ -1,46 +1,126 @@
-"""What the documents say is so: commands run, SQL runs, every module has its line."""
+"""What the documents say is so: pages are generated, links lead somewhere, named modules exist."""
 
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
+from dataclasses import fields
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from retrieval.settings import Settings, variable
+
 ROOT = Path(__file__).parent.parent
-MODULES = sorted(
+DOCS = ROOT / "docs"
+PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for package in ("retrieval", "vcl_plugin")
-    for path in (ROOT / package).rglob("*.py")
-    if path.name not in ("__init__.py", "__main__.py")
+    for path in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
+    if not path.name.startswith(".")
 )
+SOURCES = sorted(path for p in ("retrieval", "vcl_plugin") for path in (ROOT / p).rglob("*.py"))
+ROOMS = sorted({path.parent.relative_to(ROOT).as_posix() for path in SOURCES})
+MODULES = [
+    path.relative_to(ROOT).as_posix()
+    for path in SOURCES
+    if path.name not in ("__init__.py", "__main__.py")
+]
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_every_module_has_a_line_in_the_architecture(module: str) -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    assert f"`{module}`" in text, f"docs/architecture.md does not name {module}"
+def read(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
 
 
-def test_the_architecture_names_no_module_that_is_gone() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    named = re.findall(r"`((?:retrieval|vcl_plugin)/[\w/]+\.py)`", text)
-    assert [name for name in named if not (ROOT / name).is_file()] == []
+def load_generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+generate = load_generator()
+
+
+@pytest.mark.parametrize("page", generate.PAGES)
+def test_a_generated_page_is_what_the_code_says(page: str) -> None:
+    committed = read(f"docs/reference/{page}")
+    assert committed == generate.PAGES[page](), "run `python docs/generate.py`"
+
+
+def test_every_reason_code_of_the_source_has_a_meaning_and_no_other_has() -> None:
+    assert set(generate.CODES) == generate.reason_codes()
+    assert set(generate.ANSWERS) == generate.answer_codes()
+    assert set(generate.HELD) == generate.held_codes()
+
+
+@pytest.mark.parametrize("name", [name for name, _ in generate.commands()])
+def test_every_command_and_option_is_in_the_reference(name: str) -> None:
+    page = read("docs/reference/cli.md")
+    heading = re.search(rf"^## `{name}(?= |`).*?(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)
+    assert heading is not None, f"docs/reference/cli.md has no {name}"
+    options = [option for each in dict(generate.commands())[name].params for option in each.opts]
+    missing = [
+        option
+        for option in options
+        if option.startswith("-") and option != "--help" and f"`{option}`" not in heading[0]
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", [each.name for each in fields(Settings)])
+def test_every_setting_is_in_the_reference(name: str) -> None:
+    assert f"`{variable(name)}`" in read("docs/reference/settings.md")
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_architecture_names_every_room(room: str) -> None:
+    page = read("docs/architecture.md")
+    assert f"`{room}/`" in page, f"docs/architecture.md does not name {room}/"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_names_no_module_that_is_gone(page: str) -> None:
+    named = re.findall(r"\b((?:retrieval|vcl_plugin)/[\w/]+\.py)\b", read(page))
+    dotted = re.findall(r"`((?:retrieval|vcl_plugin)\.[a-z_.]+)\.\w+\(?", read(page))
+    gone = [name for name in named if not (ROOT / name).is_file()]
+    gone += [
+        name
+        for name in dotted
+        if not (ROOT / name.replace(".", "/")).is_dir()
+        and not (ROOT / f"{name.replace('.', '/')}.py").is_file()
+    ]
+    assert gone == []
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_every_module_says_what_it_is(module: str) -> None:
-    docstring = ast.get_docstring(ast.parse((ROOT / module).read_text(encoding="utf-8")))
+    docstring = ast.get_docstring(ast.parse(read(module)))
     assert docstring, f"{module} has no docstring"
 
 
-@pytest.mark.parametrize("page", ["README.md", *(p.name for p in (ROOT / "docs").glob("*.md"))])
+@pytest.mark.parametrize("page", PAGES)
 def test_links_between_documents_lead_somewhere(page: str) -> None:
-    path = ROOT / page if page == "README.md" else ROOT / "docs" / page
-    links = re.findall(r"\]\(((?!http|#)[^)#]+)", path.read_text(encoding="utf-8"))
-    assert [link for link in links if not (path.parent / link).exists()] == []
+    links = re.findall(r"\]\(((?!http|#)[^)#]+)", read(page))
+    folder = (ROOT / page).parent
+    assert [link for link in links if not (folder / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/")])
+def test_the_index_leads_to_every_page(page: str) -> None:
+    folder = (ROOT / page).parent
+    indexes = {DOCS / "README.md", folder / "README.md"} - {ROOT / page}
+    targets = {
+        (index.parent / link).resolve()
+        for index in indexes
+        if index.is_file()
+        for link in re.findall(r"\]\(([^)#]+)", index.read_text(encoding="utf-8"))
+    }
+    assert page == "docs/README.md" or (ROOT / page).resolve() in targets
 
 
 def test_the_readme_is_one_page() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+    assert len(read("README.md").splitlines()) <= 120

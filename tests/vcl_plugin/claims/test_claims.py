@@ -60,7 +60,9 @@ def test_every_way_of_a_claim_is_open_and_every_other_is_refused(db: Engine):
 
 
 def test_the_ways_of_a_claim_are_those_drawn_in_the_document():
-    page = (Path(__file__).parents[3] / "docs" / "claims.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "states.md").read_text(
+        encoding="utf-8"
+    )
     drawn = dict(re.findall(r"^\| (\w+) \| ([\w, ]+) \|$", page, flags=re.MULTILINE))
     assert {
         before: frozenset() if after == "nothing" else frozenset(after.split(", "))
