@@ -1,7 +1,7 @@
 """The connection to PostgreSQL: engines, transactions, migrations.
 
 In: a database URL. Out: SQLAlchemy engines that know whether the schema fits the code.
-Called by every edge of both packages; the only place that creates an engine.
+The only place that creates an engine.
 """
 
 from __future__ import annotations

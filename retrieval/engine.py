@@ -1,7 +1,7 @@
 """The story on one screen: a file becomes descriptors, descriptors become candidates.
 
 In: settings and a database. Out: ready videos, and searches planned into pairs.
-Called by the tasks; knows no Celery. What is left to do for others comes back as `Message`s.
+Knows no Celery. What is left to do for others comes back as `Message`s.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Localizers, poolers, descriptors by name, through entry points: the engine imports no plugin.
 
 In: a name such as "tn". Out: an object with the protocol below.
-Called by the engine, the tasks and the command line; third parties add names in their own package.
+Third parties add names in their own package.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Descriptor files on disk: one a video and fingerprint, written once, read by memory map.
 
 In: a video's descriptors and their fingerprint. Out: a path to keep in `descriptor_sets`, and the
-arrays again. Called by the engine (write) and by whoever needs descriptors (read).
+arrays again.
 
 A file is safetensors: `descriptors` (frames, d) in half precision, `low_information` (frames,)
 bool, and the fingerprint in its metadata. A video with views has theirs beside them, under the

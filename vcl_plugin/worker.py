@@ -1,7 +1,7 @@
 """What a localize worker does with a batch of pairs: lease, compare, record.
 
 In: a query id and reference ids. Out: segments, claims and finished pairs in PostgreSQL.
-Called by the localize task; holds one localizer a process. Knows no Celery.
+Holds one localizer a process. Knows no Celery.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Weights that a user brings: a file on disk or an address, checked by SHA-256.
 
 In: a path, a URL or nothing. Out: a path that exists and holds what was promised.
-Called by the descriptors whose weights we may not ship; nothing is fetched without a checksum.
+Nothing is fetched without a checksum.
 """
 
 from __future__ import annotations

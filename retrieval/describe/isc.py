@@ -1,7 +1,7 @@
 """The winning descriptor of the Image Similarity Challenge 2021, from its authors' weights file.
 
 In: `isc_ft_v107.pth.tar` (EfficientNetV2-M, 256 numbers a picture). Out: a `Descriptor`.
-Called by `load_descriptor("isc")`. Module names follow the file, so that it loads strictly.
+Module names follow the file, so that it loads strictly.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The self-supervised copy detection descriptor (SSCD), from its authors' TorchScript file.
 
 In: `sscd_disc_mixup.torchscript.pt` (512 numbers a picture). Out: a `Descriptor` of 256.
-Called by `load_descriptor("sscd")`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From a query's vectors to the references worth comparing.
 
 In: the index and the query's pooled vectors. Out: ranked `Candidate`s.
-Called by the engine when it plans a search; pure, knows no database.
+Pure, knows no database.
 """
 
 from __future__ import annotations

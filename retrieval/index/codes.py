@@ -1,7 +1,7 @@
 """Codes for the rows of a new snapshot: by the quantizers there are while they fit, else trained.
 
 In: rows in half precision, and what searched them until now. Out: `CodedVectors`, self-tested.
-Called by the index when it saves a large snapshot; never in a search.
+Codes are trained here and never in a search.
 """
 
 from __future__ import annotations

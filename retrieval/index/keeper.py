@@ -1,7 +1,7 @@
 """Keeps the snapshots of the index young: starts a process that makes one when much has changed.
 
 In: the log of changes, and a command (`vcl index build --if-due`). Out: a process beside us.
-Called by the supervisor of `vcl worker` after every sweep; no search ever waits for a snapshot.
+No search ever waits for a snapshot.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """An index in Milvus: one for all processes and machines, past what one of them can hold.
 
 In: VCL_INDEX_URL, pooled vectors. Out: the nearest of them to a query's vectors.
-Called by the replica like the index of FAISS. A collection behind an alias holds the vectors; a
-small one beside it says how far the log of changes was read.
+A collection behind an alias holds the vectors; a small one beside it says how far the log of
+changes was read.
 """
 
 from __future__ import annotations

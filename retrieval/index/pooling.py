@@ -1,8 +1,7 @@
 """From a video's descriptors to the few vectors that stand for it in the index.
 
 In: descriptors (frames, d), one a second. Out: unit vectors, the seconds each of them covers, and
-how much it says. Called by the engine through the entry point `retrieval.poolers`; other poolers
-share its stretches.
+how much it says. Other poolers share its stretches.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """This process's view of an index, kept true by replaying the log of changes.
 
 In: a collection of videos (references, or uploads) and the log in PostgreSQL. Out: its index, as of
-now, and from time to time a snapshot to start from. Called by the engine, which has one replica of
-each collection, and by the sweep.
+now, and from time to time a snapshot to start from.
 """
 
 from __future__ import annotations

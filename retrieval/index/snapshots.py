@@ -1,7 +1,7 @@
 """Snapshot folders of an index: written aside, swapped in whole, cleaned away when nobody writes.
 
 In: the files that an index writes. Out: the folder that the pointer names, and facts about it.
-Called by the index. A crash at any instant leaves the old snapshot or the new one as the current.
+A crash at any instant leaves the old snapshot or the new one as the current.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Vectors by position: searched exactly while they are few, by codes and re-ranking when many.
 
 In: rows of unit length. Out: the nearest living positions of each query, always exactly scored.
-Called by the index, for the base of its snapshot and for what came since.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How many bytes of a video file are missing, by what the file itself says about its length.
 
 In: an open file descriptor, read by position, so that nobody's place in it moves. Out: a count.
-Called by the decoder, which must tell a cut file from a foreign one; imports no other module.
+The decoder tells a cut file from a foreign one by it; imports no other module.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the decoder child may still do once it has what it needs: compute, read, write its pipe.
 
 In: limits of memory and time. Out: a process that opens no file, no socket and no program.
-Called by the decoder before it looks at the first byte of a video; imports nothing of the project.
+Imports nothing of the project.
 
 Three nets, each for what slips through the one before. Resource limits hold on every POSIX system:
 no room for another file descriptor. Landlock (Linux 5.13) refuses paths, TCP and signals to others;

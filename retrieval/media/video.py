@@ -1,7 +1,6 @@
 """Video files become frames: probed and decoded in a guarded child, a few frames at a time.
 
 In: a path. Out: a `VideoInfo`, or batches of RGB frames at one frame a second; else `BadVideo`.
-Called by the engine, the command line and the descriptor training.
 
 Frame `i` is what is on screen at second `i + 0.5`, counted from the start of the video as a player
 counts: it stands for the span `[i, i + 1)`. At another rate, frame `i` is at `(i + 0.5) / fps`.

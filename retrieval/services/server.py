@@ -1,7 +1,6 @@
 """One server process, detached from whoever started it and known by the lock it holds.
 
 In: a command and its place. Out: whether it runs, its process id, start and stop.
-Called by the services package only.
 
 The server inherits an open, locked file and keeps it for life. The kernel drops the lock when the
 last process of the server is gone, however it ended; so "is it running" has an exact answer that

@@ -1,7 +1,7 @@
 """The doctor: looks at an installation part by part, and says of each whether it is well.
 
 In: settings. Out: findings, each ok or with a sentence of what to do.
-Called by `vcl doctor`. It starts nothing and changes nothing.
+It starts nothing and changes nothing.
 """
 
 from __future__ import annotations

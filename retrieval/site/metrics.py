@@ -1,7 +1,7 @@
 """Metrics for Prometheus, read from PostgreSQL, the broker and the disk at the moment of a scrape.
 
 In: settings, and measures (SQL that gives labels and a value). Out: metric families.
-Called by `vcl metrics`. No process counts for itself, so none that dies takes a number along.
+No process counts for itself, so none that dies takes a number along.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Arguments of a task, checked at the door: anyone who reaches the broker may have sent them.
 
 In: a function with type hints, and the arguments of a message. Out: the same, bound by name and of
-the types the hints say, or `Refused` with a sentence. Called by every task (see `tasks`).
+the types the hints say, or `Refused` with a sentence.
 """
 
 from __future__ import annotations

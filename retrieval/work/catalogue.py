@@ -1,8 +1,7 @@
 """The catalogue of videos: registered once by content, ready when described, references or not.
 
-In: paths, foreign ids, descriptor files. Out: rows in `videos`, `descriptor_sets`,
-`index_changes`. Called by the engine and the command line; every function is one step of the
-caller's transaction.
+In: paths, foreign ids, descriptor files. Out: rows in `videos`, `descriptor_sets`, `index_changes`.
+Every function is one step of the caller's transaction.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Who works on which row, and until when: leases on videos, searches and pairs.
 
 In: row ids and a holder's token. Out: the rows the holder got.
-Called by the tasks around every piece of work. Time is the database's, so a worker whose clock is
-wrong neither steals nor keeps a lease.
+Time is the database's, so a worker whose clock is wrong neither steals nor keeps a lease.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Notices a worker that has stopped taking work though its process lives.
 
 In: looks at the broker's queues and at the leases, every few seconds. Out: whether it stalled.
-Called by the supervisor of `vcl worker`, which then starts the worker anew.
 
 A consumer can fall silent for good after its broker went away and came back: the process runs,
 answers signals, and takes no message. Nobody else notices, because nothing fails.

@@ -1,7 +1,6 @@
 """The ground on which faults are made: a real site, its processes, and ways to hurt them.
 
 In: a site with several workers. Out: faults by name, and how long it took to recover from one.
-Called by the fault tests and the soak.
 """
 
 from __future__ import annotations

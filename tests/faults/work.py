@@ -1,7 +1,7 @@
 """Work whose outcome is known to the second, and the count of what became of it.
 
 In: a site, and how many queries and references. Out: searches sent, and a `Count` of what is lost
-and what is there twice. Called by the fault tests and the soak.
+and what is there twice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Hand-made headers that lie: MP4 boxes, Matroska elements, AVI chunks.
 
 In: nothing. Out: names and bytes of small files that claim to be huge, deep or endless.
-Called by `corpus`.
 """
 
 from __future__ import annotations

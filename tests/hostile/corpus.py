@@ -1,7 +1,6 @@
 """Files made to break a video pipeline, the same ones for the same seed.
 
 In: an empty folder and a seed. Out: `HostileFile`s, each with the outcomes it may have.
-Called by `run` (all of them) and by the tests (a sample).
 """
 
 from __future__ import annotations

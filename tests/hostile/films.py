@@ -1,6 +1,6 @@
 """Small honest films in ten containers: the raw material of hostile ones.
 
-In: a folder. Out: one film a container, three seconds long. Called by `corpus`.
+In: a folder. Out: one film a container, three seconds long.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Matches: the cells of a similarity map in which two frames are alike enough to be the same.
 
 In: a map and a floor. Out: `Matches`, thinned out to those that can be part of a copy.
-Called by `aligner`, once for each direction; every method works on them.
+Every method works on them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Paths on a similarity map: which query frame shows which reference frame, in order.
 
 In: a map, or the matched cells a method has chained. Out: `Path`s, cut where a copy is cut.
-Called by `aligner` and by the methods beside it; nothing here knows a method.
+Nothing here knows a method.
 """
 
 from __future__ import annotations

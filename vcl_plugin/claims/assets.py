@@ -1,7 +1,7 @@
 """Owners, their assets (works), and the reference videos that show them.
 
 In: names and titles. Out: rows in `owners`, `assets`, `reference_videos`.
-Called by the command line and the demo; every function is one step of the caller's transaction.
+Every function is one step of the caller's transaction.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The life of a claim: its states, who moved it and why, never changed without an event.
 
 In: decisions. Out: rows in `claims` and `claim_events`.
-Called by settlement (the engine's part) and the command line (people's). Nothing else moves claims.
+Nothing outside this module moves a claim.
 
     potential ──confirm──▶ active ──dispute──▶ disputed ──uphold──▶ upheld
         │                    │                     │                  │

@@ -1,7 +1,7 @@
 """The guard against matches that accuse nobody: shared, empty, excluded, allowed, or outdated.
 
 In: an upload's segments. Out: `segments.held`, the reason why one claims nothing by itself.
-Called by claims before it settles an upload. A held segment is kept and shown, never dropped.
+A held segment is kept and shown, never dropped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Policies: what an owner wants done with a match, as rules over facts.
 
 In: the segments of one asset in one upload. Out: an action per territory, or none.
-Called by claims when segments arrive and by `vcl policy dry-run`; pure, knows no database.
+Pure, knows no database.
 
 A rule applies when every threshold of it is met by the segments that reach its score. Where several
 apply, the most restrictive action wins: block, then review (nothing happens before a person has

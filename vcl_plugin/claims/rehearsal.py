@@ -1,7 +1,7 @@
 """A policy tried on what was found already: what it would claim, beside what stands today.
 
 In: a policy, and whose assets to try it on. Out: a row for each claim it would raise.
-Called by `vcl policy dry-run`; it reads and never writes.
+It reads and never writes.
 """
 
 from __future__ import annotations

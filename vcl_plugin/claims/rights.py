@@ -1,7 +1,7 @@
 """Who may do what with an asset: ownership by territory, policies, exclusions, allowances.
 
 In: an owner's decisions. Out: rows that every later claim obeys.
-Called by the command line and by claims; every function is one step of the caller's transaction.
+Every function is one step of the caller's transaction.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Segments in the database: written once for a pair, whatever is delivered twice.
 
 In: a leased pair and what its localizer found. Out: rows in `runs` and `segments`.
-Called by the localize task inside the transaction that also finishes the pair.
 """
 
 from __future__ import annotations

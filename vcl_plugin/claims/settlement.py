@@ -1,7 +1,6 @@
 """Segments become claims: the engine's part, by policy and never against a person's decision.
 
 In: an upload whose segments changed. Out: claims raised, brought up to date, or expired.
-Called by the worker in the transaction that records segments, and by the command line.
 
 A claim is raised as potential when its policy asks for review, else as active. While no person has
 decided it, its state is a function of the evidence alone, so the order in which pairs finish does

@@ -1,7 +1,6 @@
 """The table of commands: where each is written, so that only the one asked for is imported.
 
 In: the name of a command. Out: that command, its module imported; of the others only their help.
-Called by the application in `vcl_plugin.cli`.
 """
 
 from __future__ import annotations

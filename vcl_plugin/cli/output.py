@@ -1,6 +1,6 @@
 """How commands speak: tables or JSON on stdout, progress and complaints on stderr.
 
-In: rows. Out: text. Called by every command.
+In: rows. Out: text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What a command needs before it can work: settings, services, a migrated database.
 
 In: the environment. Out: an engine on a database whose schema fits.
-Called by every command that touches the database.
 """
 
 from __future__ import annotations

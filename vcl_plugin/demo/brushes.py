@@ -1,7 +1,6 @@
 """Brushes: noise, colours and small things that painted worlds are made of.
 
 In: a random generator, a size or a place on a canvas. Out: arrays, colours, strokes on the canvas.
-Called by `scenery` and `sprites`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The whole way once, for real: rendered films, planted copies, workers, SQL.
 
 In: an empty folder. Out: videos, a database, a printed comparison of found and true, a page.
-Called by `vcl demo`. The truth is only used for printing: nothing in the pipeline sees it.
+The truth is only used for printing: nothing in the pipeline sees it.
 """
 
 from __future__ import annotations

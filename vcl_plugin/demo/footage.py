@@ -1,7 +1,6 @@
 """Rendered footage: moving, textured videos with shots, and edited copies whose truth is known.
 
 In: a seed, or clips of other files with the edit each gets. Out: a video file, and its truth.
-Called by the demo and by tests, which must not depend on anyone's films.
 """
 
 from __future__ import annotations

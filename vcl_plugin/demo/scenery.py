@@ -1,8 +1,8 @@
 """Painted worlds: what the rendered footage is filmed from.
 
 In: a random generator and a size. Out: an RGB picture; `SCENES` lists the kinds there are.
-Called by `footage` only, once a shot; each scene looks unlike the others and unlike itself with
-another generator, because a copy detector must tell them apart.
+Each scene looks unlike the others and unlike itself with another generator, because a copy detector
+must tell them apart.
 """
 
 from __future__ import annotations

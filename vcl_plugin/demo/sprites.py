@@ -1,7 +1,6 @@
 """Sprites: cut-outs that fly across a shot on ways of their own.
 
 In: a random generator and the picture's height. Out: a `Sprite`.
-Called by `footage` only, a few times a shot.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Descriptors of views, computed once and kept for every later benchmark and training.
 
 In: `View`s and their sources. Out: an array (views, 256).
-Called by `benchmark` and by training. A bank belongs to one descriptor: its folder is named by the
-descriptor's fingerprint, so that a better descriptor starts a bank of its own.
+A bank belongs to one descriptor: its folder is named by the descriptor's fingerprint, so that a
+better descriptor starts a bank of its own.
 """
 
 from __future__ import annotations

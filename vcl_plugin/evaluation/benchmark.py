@@ -2,7 +2,6 @@
 
 In: label files, folders of images and videos, a seed. Out: a folder that `vcl evaluate` reads, with
 `recipe.json` (what made it) and `details.json` (which edit and which kind each pair is).
-Called by `vcl benchmark make`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: rows of real labels (lengths and boxes) and a pool of sources. Out: `Composed` pairs, second by
 second which view of which source they show, and the true boxes.
-Called by `benchmark`, and by training, which composes pairs without end. No pixel is touched here.
+No pixel is touched here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Edits that uploaders make to hide or adorn a copy, each a fixed, named recipe.
 
 In: an RGB frame. Out: the edited frame, of any size.
-Called by `views` when a benchmark is built; a name always means the same pixels, so descriptors of
-edited frames can be kept.
+A name always means the same pixels, so descriptors of edited frames can be kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A benchmark folder in VCSL's layout: descriptor files, pairs, labels, topics.
 
 In: a path. Out: `Folder`, whose pairs know their true boxes and whose descriptors load by id.
-Called by `runner` and written by `benchmark`; training reads the same folders.
+Benchmarks are written in this layout, and training reads it too.
 
     features/<id>.npy    (n, 256), one row a second
     pairs.csv            query_id,reference_id

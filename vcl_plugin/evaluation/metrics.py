@@ -1,7 +1,7 @@
 """The referee: how well found boxes match true ones, by VCSL's protocol and VSC2022's.
 
 In: boxes `[q_start, r_start, q_end, r_end]` found and true, pair by pair. Out: fractions.
-Called by `evaluation.runner`, the training loop and the tests; nothing here knows a file.
+Nothing here knows a file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One method over one benchmark folder: in several processes, and again where it stopped.
 
 In: a `Folder` and a `Method`. Out: a `Report` with the numbers of the paper's tables.
-Called by `vcl evaluate`, by tuning and by training; the numbers are those of `metrics`.
+The numbers are those of `metrics`.
 """
 
 from __future__ import annotations

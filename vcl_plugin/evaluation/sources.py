@@ -1,7 +1,6 @@
 """The material of made-up videos: photographs set in motion, footage, cards, black.
 
 In: folders of images and videos. Out: `Source`s, and frames of them at any half second.
-Called by `composition` (which source, when) and `bank` (the frames themselves).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Better parameters for a method, found on a validation folder.
 
 In: a `Folder` and a method's name. Out: `Trial`s, best first.
-Called by `vcl evaluate --tune`; never run it on the folder that the final numbers come from.
+Never run it on the folder that the final numbers come from.
 """
 
 from __future__ import annotations

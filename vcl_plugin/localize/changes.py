@@ -2,7 +2,7 @@
 
 In: the query's frames, the changes of all reference seconds, and a segment between them.
 Out: four facts of the segment, see `LineFacts`.
-Called by `rating`; `changes_of` also by `maps`.
+`changes_of` also by `maps`.
 
 In front of a fixed camera all frames look alike, so their similarity cannot tell a copy from
 another hour of the same place. Changes can: the change of a frame is what it adds to the frames

@@ -2,8 +2,8 @@
 
 In: the maps of a pair and a segment found in it. Out: the segment, with each end trimmed or
 extended along the line that the copy draws in the map.
-Called by `pipeline`. `RefinedLocalizer` adds the step to any other method, so that a comparison of
-methods does not depend on how carefully each of them sets its ends.
+`RefinedLocalizer` adds the step to any other method, so that a comparison of methods does not
+depend on how carefully each of them sets its ends.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 In: two descriptor arrays, and segments found between them.
 Out: `Maps` of the whole pair, or of the surroundings of each segment where the pair is very long.
-Called by `pipeline`, and by `ends` for methods that use refined ends alone.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 In: a frame-to-frame similarity map (query rows, reference columns) and a box in it.
 Out: whether time runs backwards there, and reference seconds per query second.
-Called by `detection` for every box that the network found.
 """
 
 from __future__ import annotations

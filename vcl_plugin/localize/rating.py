@@ -1,10 +1,10 @@
 """How much speaks for a found copy: facts of the map around it, and a probability from them.
 
 In: a pair's maps and its segments. Out: facts (segments, 17), and calibrated scores.
-Called by `pipeline` once the ends are set; the numbers of a `Rating` are fitted by
-`training/finishing.py`. A detector's score says "this looks like a copy". The facts say what the
-detector cannot see at its resolution: whether frames agree along the line and nowhere else. They do
-in a copy, and not in still shots, title cards or the next take of a scene.
+The numbers of a `Rating` are fitted by `training/finishing.py`. A detector's score says "this looks
+like a copy". The facts say what the detector cannot see at its resolution: whether frames agree
+along the line and nowhere else. They do in a copy, and not in still shots, title cards or the next
+take of a scene.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A second, closer look: the same network on tiles of a pair, for copies too short for the first.
 
 In: a localizer and two descriptor arrays. Out: a `Look`: segments of the whole pair and of tiles.
-Called by `pipeline`. A detector sees a pair of any length as one picture of 224 pixels. If that
-shows 300 seconds, a copy of five is a smudge; in a tile of 96 seconds it is a line. Of validation
-copies of 6 to 10 seconds 66 % were missed without tiles, 14 % with them.
+A detector sees a pair of any length as one picture of 224 pixels. If that shows 300 seconds, a copy
+of five is a smudge; in a tile of 96 seconds it is a line. Of validation copies of 6 to 10 seconds
+66 % were missed without tiles, 14 % with them.
 """
 
 from __future__ import annotations

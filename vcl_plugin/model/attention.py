@@ -2,7 +2,7 @@
 
 In: a sequence to update (batch, frames, 256), a source to look at, and their masks.
 Out: the updated sequence, same shape.
-Called by `encoder`; `frozen` computes the same numbers with the source summed up once.
+`frozen` computes the same numbers with the source summed up once.
 """
 
 from __future__ import annotations

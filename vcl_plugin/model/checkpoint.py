@@ -1,7 +1,6 @@
 """Weights files: our safetensors with config and checksum, and the authors' `.pth`.
 
 In: a path. Out: a `TransVCL` ready for inference, or a file on disk that is complete or absent.
-Called by the localizer, training and the pooler of class tokens.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: pictures (batch, channels, size, size). Out: raw rows (batch, anchors, 6) and, decoded, boxes in
 pixels with their probabilities. The names of the parameters are those of the authors' checkpoints.
-Called by `transvcl`; `frozen` folds its norms and may hand it to another runtime.
+`frozen` folds its norms and may hand it to another runtime.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 In: two padded frame sequences (batch, frames, 256) with their masks.
 Out: both enhanced, class token first: (batch, 1 + frames, 256); and the tokens before they met.
-Called by `transvcl`.
 """
 
 from __future__ import annotations

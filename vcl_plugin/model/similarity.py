@@ -2,7 +2,6 @@
 
 In: enhanced frames of one pair, (n, 256) and (m, 256), without padding, and what they were before.
 Out: the dual-softmax map (n, m); the detector's picture (channels, size, size); map statistics.
-Called by `transvcl` for training and by `frozen` for inference.
 """
 
 from __future__ import annotations

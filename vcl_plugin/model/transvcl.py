@@ -2,7 +2,7 @@
 
 In: padded batches of query and reference frames (batch, frames, 256) and their boolean masks.
 Out: `TransVCLOutput`. Autograd flows through everything.
-Called by training and, for reference numbers, by tests; inference uses `frozen`.
+Inference uses `frozen`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Where the network looked at a pair: its enhanced map, and the attention weights behind that.
 
 In: a model and the descriptors of two videos. Out: a map and an `Attention`, as numpy arrays.
-Called by `vcl show`, which draws both.
 """
 
 from __future__ import annotations

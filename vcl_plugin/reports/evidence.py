@@ -1,7 +1,7 @@
 """Evidence for people: each claimed pair as timelines, a similarity map and frames side by side.
 
 In: claims in the database, descriptors in the store, the video files where they still are.
-Out: one self-contained HTML page. Called by the demo and the command line.
+Out: one self-contained HTML page.
 """
 
 from __future__ import annotations

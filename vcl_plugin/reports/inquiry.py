@@ -1,7 +1,7 @@
 """Why an upload is, or is not, claimed for a reference: one pair's way, up to where it ended.
 
 In: an engine and two videos. Out: an `Answer` with a stable code, a sentence and the facts.
-Called by `vcl why`; reads, and searches again where nothing was kept, but never writes.
+Reads, and searches again where nothing was kept, but never writes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Measures of the plugin: how fast pairs are compared, how long the model takes, claims by state.
 
 In: nothing. Out: `MEASURES`, statements for `retrieval.site.metrics` to read at each scrape.
-Called by `vcl metrics`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reports: named SQL views, read and written out as table, CSV, JSON or HTML.
 
-In: a view's name. Out: its rows in the format asked for. Called by `vcl report` and the demo.
-The views are the contract (docs/reference/sql.md); Python only formats.
+In: a view's name. Out: its rows in the format asked for. The views are the contract
+(docs/reference/sql.md); Python only formats.
 """
 
 from __future__ import annotations

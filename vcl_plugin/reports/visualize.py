@@ -1,7 +1,7 @@
 """Pictures of a pair: its similarity maps, what was found in them, and where the network looked.
 
 In: descriptors or ready maps, segments, and frames for the margins. Out: a matplotlib figure.
-Called by `vcl show` and by whoever writes a report; needs the extra `train` (matplotlib).
+Needs the extra `train` (matplotlib).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which cells of the detector answer for which true box: SimOTA, as YOLOX has it.
 
 In: decoded predictions and true boxes of one pair, in map pixels. Out: `Assigned` cells.
-Called by `losses` for each pair of a batch; nothing here is differentiated.
+Nothing here is differentiated.
 """
 
 from __future__ import annotations

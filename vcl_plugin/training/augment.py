@@ -1,7 +1,6 @@
 """Changes to a pair that keep its truth: other geometry, other directions, rougher descriptors.
 
 In: a `Geometry` or a `TrainingPair`, and a random generator. Out: a new one.
-Called by `pairs` for made-up pairs and by `folders` for given ones.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Pairs in batches: in which order, of which lengths, padded to one array.
 
 In: a `PairSet` and the number of a step. Out: a `Batch` of tensors.
-Called by `loop`. The batch of a step is a function of seed and step alone, so a run that was
-killed goes on with the pairs it would have met.
+The batch of a step is a function of seed and step alone, so a run that was killed goes on with the
+pairs it would have met.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Curves of a training run as a picture.
 
 In: rows of a run's log. Out: a PNG with losses above and validation F below.
-Called by `run` after each validation and at the end.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 In: files as VCSL, VCDB, FIVR-200K and SVD publish them. Out: a folder: pairs.csv, labels.json
 (boxes) or weak.json (copy or not); descriptors are linked in when they are given.
-Called by `vcl dataset import`.
 
     VCSL   pairs.csv of query_id,reference_id and {"q-r": [[q_start, r_start, q_end, r_end], ...]}
     VCDB   text files of lines  video_a,video_b,start_a,end_a,start_b,end_b  as hh:mm:ss

@@ -1,7 +1,6 @@
 """Everything that the pipeline finds in many pairs, before it is rated; in several processes.
 
 In: weights, training pairs and a validation folder. Out: `Finding`s of both, and looks for limits.
-Called by `finishing`, which fits a rating and chooses thresholds on them.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 In: weights, pairs of the training split and a validation folder. Out: a weights file with complete
 `WeightsFacts`: the numbers of the pipeline, those of the detector alone, and what both reach.
-Called by `run` when training is over, and by `vcl finish`. The rating is fitted on training pairs,
-the threshold is chosen on validation pairs; test pairs are never looked at.
+The rating is fitted on training pairs, the threshold is chosen on validation pairs; test pairs are
+never looked at.
 """
 
 from __future__ import annotations

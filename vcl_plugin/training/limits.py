@@ -1,8 +1,8 @@
 """Limits of the cascade: when encoder and map show so little that the detector is not run.
 
 In: a network and training pairs. Out: a `Cascade`, or None where nothing may be skipped.
-Called by `finishing`; the limits are stored in the weights file, and the localizer uses them. Most
-looks at a pair, and nearly all at its tiles, show nothing, so skipping the detector saves time.
+The limits are stored in the weights file, and the localizer uses them. Most looks at a pair, and
+nearly all at its tiles, show nothing, so skipping the detector saves time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The training loop: one step, and everything that must survive a kill.
 
 In: a recipe and its pairs. Out: a `Trainer` whose `network()` is the averaged model.
-Called by `run`, which decides when to save, to validate and to stop.
 """
 
 from __future__ import annotations

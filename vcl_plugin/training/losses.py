@@ -1,7 +1,7 @@
 """The loss of a batch: boxes, objectness, class, video level and tokens.
 
 In: `TransVCLOutput` and the `TrainingPair`s behind it. Out: a `Terms` tuple, its sum to minimise.
-Called by `loop`. Equations 6 to 9 of the paper; every weight is a field of `recipe.Loss`.
+Equations 6 to 9 of the paper; every weight is a field of `recipe.Loss`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The frames that made-up training pairs are cut from, as descriptors, ready to be looked up.
 
 In: sources of one split and a descriptor bank. Out: `Material`, which turns views into arrays.
-Called by `pairs`; `fill_material` is what a new descriptor costs once.
+`fill_material` is what a new descriptor costs once.
 """
 
 from __future__ import annotations

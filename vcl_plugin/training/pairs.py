@@ -1,7 +1,7 @@
 """Pairs to learn from: made on the fly from real geometry and a descriptor bank, or read.
 
 In: a recipe's data. Out: `PairSet`s, whose pair number i is the same in every run of one seed.
-Called by `loop`. Numbers, not generators, name the pairs, so a resumed run meets the same ones.
+Numbers, not generators, name the pairs, so a resumed run meets the same ones.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 In: a trained network and pairs of which the boxes, or everything, is unknown. Out: rows of labels,
 and a `PseudoLabelled` set that carries them.
-Called by `run` between the teacher's training and the student's.
 """
 
 from __future__ import annotations

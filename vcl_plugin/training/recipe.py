@@ -1,7 +1,7 @@
 """Every choice of a training run, in one frozen record read from a TOML file.
 
 In: a path and `key=value` overrides. Out: a `Recipe` whose folders exist and whose numbers fit.
-Called by `vcl train`; every other module of `training/` takes the part of it that it needs.
+Every other module of `training/` takes the part of it that it needs.
 """
 
 from __future__ import annotations

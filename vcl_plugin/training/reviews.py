@@ -1,7 +1,6 @@
 """What reviewers decided about claims, as weak labels to train on.
 
 In: the database. Out: a folder of pairs of which only "copy or not" is known, with descriptors.
-Called by `vcl claims export-labels`.
 
 A confirmed claim says that its pairs are copies; so does one released because the copy was allowed,
 for the footage is the same. Only "misidentified" says that there was no copy.

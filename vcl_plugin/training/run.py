@@ -1,7 +1,6 @@
 """A training run and its folder: start, go on after a kill, validate, keep the best weights.
 
 In: a `Recipe` and a folder. Out: `best.safetensors`, `last.safetensors`, log and curves in it.
-Called by `vcl train`.
 
     recipe.json        every choice of the run
     checkpoint.pt      where it goes on; written beside its place and renamed

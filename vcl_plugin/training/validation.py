@@ -2,7 +2,7 @@
 
 In: a network and a folder of validation pairs. Out: `Judgement` with F at the best threshold, or
 which of several points to work at.
-Called by `run` during training and by `finishing` after it; the referee is `evaluation.metrics`.
+The referee is `evaluation.metrics`.
 """
 
 from __future__ import annotations

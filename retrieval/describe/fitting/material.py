@@ -1,8 +1,8 @@
 """Pictures to fit and to judge a descriptor with, kept apart: what judges is never fitted on.
 
 In: folders of photographs and of videos. Out: `Source` pictures, and which pairs are no contest.
-Called by `fitting` and by the descriptor benchmark; its split is that of every benchmark here, so
-what judges a localizer has taught the descriptor under it nothing either.
+Its split is that of every benchmark here, so what judges a localizer has taught the descriptor
+under it nothing either.
 """
 
 from __future__ import annotations

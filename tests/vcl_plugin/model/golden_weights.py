@@ -1,7 +1,6 @@
 """The weights and inputs behind `tests/golden/transvcl_outputs.npz`, made again from their names.
 
 In: names and shapes of the released network's entries. Out: a state dict and padded pairs.
-Used by the golden tests, the localizer's tests and `benchmarks/`.
 """
 
 from __future__ import annotations

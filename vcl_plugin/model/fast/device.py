@@ -2,7 +2,6 @@
 
 In: "auto", "cpu", "cuda" or "cuda:N". Out: a torch device that exists, or `BadSetting`; and a
 batch that halves itself when the device's memory does not suffice.
-Called by the localizer and training.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 In: a trained `PAFPN` and `DetectionHead`. Out: one module, (batch, channels, size, size) to raw
 rows (batch, anchors, 6). Batch norms are folded into the convolutions, and the four-corner stem
 becomes one strided convolution, of one channel where those of the picture are equal.
-Called by `runtime`, which runs it in torch or exports it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: a trained `TransVCL`; frames of single videos, (n, 256), without padding or masks.
 Out: per video a `VideoState`, per pair the map and the video logit, per picture its boxes.
-Called by the localizer. Nothing here can be trained.
+Nothing here can be trained.
 
 What a video brings to every pair is kept in its state: its frames after the self layer, and of the
 cross layer phi(Q), the frames' half of the MLP's first matrix, and, for a source, the summed-up

@@ -3,7 +3,7 @@
 In: what the pyramid gives for one picture, and the lowest score anybody will ask for.
 Out: raw rows (anchors, 6). Where the objectness alone is below that score the class is not computed
 and its logit is -inf, so objectness x class is 0: no box at or above the score can be lost.
-Called by `frozen`; narrow detectors and GPUs run the head with the rest.
+Narrow detectors and GPUs run the head with the rest.
 """
 
 from __future__ import annotations

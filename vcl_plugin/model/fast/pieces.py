@@ -2,7 +2,6 @@
 
 In: a network as ONNX. Out: its pieces in the order they run, each with the names of what it reads
 and writes, and with the convolution that comes after it. A graph without any is one piece.
-Called by `runtime` for ONNX Runtime, which multiplies every convolution out.
 """
 
 from __future__ import annotations

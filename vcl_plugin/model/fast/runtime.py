@@ -1,8 +1,8 @@
 """What runs the folded detector, or its pyramid: torch, ONNX Runtime or OpenVINO.
 
 In: a module that takes pictures, and a device. Out: an object with `run(pictures) -> tensors`.
-Called by `frozen`. On CUDA torch runs it in half precision; on a CPU the fastest that is installed
-does (`benchmarks/localize.py --runtimes` compares them).
+On CUDA torch runs it in half precision; on a CPU the fastest that is installed does
+(`benchmarks/localize.py --runtimes` compares them).
 """
 
 from __future__ import annotations

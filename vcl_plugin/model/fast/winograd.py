@@ -2,9 +2,9 @@
 
 In: a picture (batch, channels, height, width), weight and bias of a 3x3 convolution of stride 1.
 Out: its result, padded to the same size, within 1e-4.
-Called by `lazy_head` and `pieces`. CPU runtimes multiply convolutions out at the processor's full
-rate, so that only fewer multiplications can be faster (Lavin and Gray, "Fast Algorithms for
-Convolutional Neural Networks", 2016).
+CPU runtimes multiply convolutions out at the processor's full rate, so that only fewer
+multiplications can be faster (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks",
+2016).
 
 The transforms are NNPACK's, which torch brings along but takes for large batches only. It takes as
 many threads as torch is told to; where torch was built without it, torch multiplies out.
