@@ -2,7 +2,7 @@
 
 In: JSON arguments from a queue. Out: calls into the engine; messages sent on.
 Run by `vcl worker`; called by programs through `enqueue_search` and by foreign engines by name
-(docs/tasks.md). The truth is in PostgreSQL: a message lost or sent twice changes nothing.
+(docs/reference/tasks.md). The truth is in PostgreSQL: a message lost or sent twice changes nothing.
 """
 
 from __future__ import annotations

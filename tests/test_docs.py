@@ -22,6 +22,13 @@ PAGES = sorted(
 )
 SOURCES = sorted(path for p in ("retrieval", "vcl_plugin") for path in (ROOT / p).rglob("*.py"))
 ROOMS = sorted({path.parent.relative_to(ROOT).as_posix() for path in SOURCES})
+# Whatever may name a document by its path.
+NAMING = [
+    path
+    for pattern in ("*.py", "*.md", "*.toml", "Makefile", "*/**/*.py", "*/**/*.md", "*/**/*.toml")
+    for path in sorted(ROOT.glob(pattern))
+    if not path.relative_to(ROOT).parts[0].startswith((".", "demo-output", "build"))
+]
 MODULES = [
     path.relative_to(ROOT).as_posix()
     for path in SOURCES
@@ -104,11 +111,43 @@ def test_every_module_says_what_it_is(module: str) -> None:
     assert not re.search(r"\b(Called|Used) by\b", docstring)
 
 
+def anchors(path: Path) -> set[str]:
+    """The names under which a page's headings can be linked."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {
+        re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings
+    }
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_between_documents_lead_somewhere(page: str) -> None:
-    links = re.findall(r"\]\(((?!http|#)[^)#]+)", read(page))
     folder = (ROOT / page).parent
-    assert [link for link in links if not (folder / link).exists()] == []
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", read(page)):
+        file, _, anchor = link.partition("#")
+        target = (folder / file) if file else ROOT / page
+        assert target.exists(), f"{page} links to {link}"
+        assert not anchor or anchor in anchors(target), f"{page} links to {link}"
+
+
+def test_a_document_that_is_named_by_its_path_exists() -> None:
+    named = {
+        (path.name, name)
+        for path in NAMING
+        for name in re.findall(r"\bdocs/[\w/-]+\.\w+", path.read_text(encoding="utf-8"))
+    }
+    assert [each for each in named if not (ROOT / each[1]).exists()] == []
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("measurements/*.md")), ids=lambda page: page.stem)
+def test_a_measurement_says_when_and_by_which_command_it_was_made(page: Path) -> None:
+    head = page.read_text(encoding="utf-8").split("\n\n")[1].splitlines()
+    assert head[0] == "| date | commit | command |"
+    made = re.fullmatch(
+        r"\| \d{4}-\d\d-\d\d \| [0-9a-f]{7,40} \| `python (-m )?([\w./]+)[^`]*` \|", head[2]
+    )
+    assert made is not None, head[2]
+    path = made[2].replace(".", "/") + ".py" if made[1] else made[2]
+    assert (ROOT / path).is_file()
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/")])

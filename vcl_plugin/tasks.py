@@ -1,7 +1,7 @@
 """The Celery edge of the plugin: `vcl_plugin.localize`, for this engine and any other.
 
 In: JSON arguments from the `localize` queue. Out: calls into the worker.
-docs/tasks.md is its contract.
+docs/reference/tasks.md is its contract.
 """
 
 from __future__ import annotations

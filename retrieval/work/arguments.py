@@ -25,7 +25,7 @@ SHOWN = 60  # characters of a wrong value that an error repeats
 def read_arguments(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Every argument by its name. A number is taken for an id, as docs/tasks.md says.
+    """Every argument by its name. A number is taken for an id, as docs/reference/tasks.md says.
 
     >>> def search(search_id: str, title: str | None = None) -> None: ...
     >>> read_arguments(search, [7], {})

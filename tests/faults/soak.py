@@ -1,4 +1,4 @@
-"""Faults for as long as you like, and the table of docs/explanation/reliability.md.
+"""Faults for as long as you like, and the table of docs/measurements/faults.md.
 
 Run: make soak, or python -m tests.faults.soak --minutes 10 --seed 1
 
