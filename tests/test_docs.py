@@ -165,3 +165,9 @@ def test_the_index_leads_to_every_page(page: str) -> None:
 
 def test_the_readme_is_one_page() -> None:
     assert len(read("README.md").splitlines()) <= 120
+
+
+def test_the_commands_in_the_readme_exist() -> None:
+    named = set(re.findall(r"(?:^|`)(?:VCL_\S+ )*vcl ([a-z]+)", read("README.md"), re.MULTILINE))
+    assert named
+    assert named <= {name.split()[1] for name, _ in generate.commands()}
