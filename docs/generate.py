@@ -14,11 +14,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from retrieval.settings import Settings, variable
 from vcl_plugin.claims.claims import REASONS, TRANSITIONS
-from vcl_plugin.cli import app
+from vcl_plugin.cli.commands import COMMANDS, load_command
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -117,15 +115,18 @@ STATES = {
 ENDS = ("ready", "done", "failed", "quarantined")
 
 
-def commands(command: Any = None, path: tuple[str, ...] = ("vcl",)) -> Iterator[tuple[str, Any]]:
+def commands() -> Iterator[tuple[str, Any]]:
     """Every command with its full name."""
-    command = typer.main.get_command(app) if command is None else command
-    if not hasattr(command, "list_commands"):
+    for name in COMMANDS:
+        yield from _within(load_command(name), ("vcl", name))
+
+
+def _within(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    if not hasattr(command, "commands"):
         yield " ".join(path), command
         return
-    context = command.make_context(path[-1], [], resilient_parsing=True)
-    for name in command.list_commands(context):
-        yield from commands(command.get_command(context, name), (*path, name))
+    for name, each in command.commands.items():
+        yield from _within(each, (*path, name))
 
 
 def cli_page() -> str:

@@ -40,7 +40,7 @@ COMMANDS = {
     ),
     "metrics": Entry(
         "metrics:metrics",
-        "Print metrics once, or serve them to Prometheus until stopped (docs/operations.md).",
+        "Print metrics once, or serve them to Prometheus until stopped (docs/how-to/operate.md).",
     ),
     "config": Entry("services:config", "Show every setting, its value and where that came from."),
     "migrate": Entry("services:migrate", "Bring the database schema to a revision."),
@@ -85,7 +85,9 @@ COMMANDS = {
         "train:finish",
         "Fit rating, thresholds and limits of trained weights anew: the last step of `vcl train`.",
     ),
-    "report": Entry("report:report", "Print a report: one of the SQL views (docs/sql.md)."),
+    "report": Entry(
+        "report:report", "Print a report: one of the SQL views (docs/reference/sql.md)."
+    ),
     "demo": Entry("demo:demo", "The whole way once: render videos, plant copies, search, report."),
     "asset": Entry("catalogue:asset", "Works that somebody owns."),
     "reference": Entry("catalogue:reference", "Videos that show an asset."),
