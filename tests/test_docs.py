@@ -83,10 +83,21 @@ def test_every_setting_is_in_the_reference(name: str) -> None:
     assert f"`{variable(name)}`" in read("docs/reference/settings.md")
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_the_architecture_names_every_room(room: str) -> None:
-    page = read("docs/architecture.md")
-    assert f"`{room}/`" in page, f"docs/architecture.md does not name {room}/"
+def drawn_rooms() -> set[str]:
+    """The folders of the tree in docs/architecture.md, by their paths."""
+    rooms: list[str] = []
+    section = read("docs/architecture.md").split("## The rooms")[1].split("\n## ")[0]
+    for branch, name in re.findall(r"^    ([│├└─ ]*)(\w+)/ ", section, re.MULTILINE):
+        depth = len(branch) // 4
+        above = next((each for each in reversed(rooms) if each.count("/") == depth - 1), "")
+        rooms.append(f"{above}/{name}" if depth else name)
+    return set(rooms)
+
+
+def test_the_architecture_draws_every_room_and_no_other() -> None:
+    packages = {room for room in drawn_rooms() if room.startswith(("retrieval", "vcl_plugin"))}
+    assert packages == set(ROOMS)
+    assert [room for room in drawn_rooms() if not (ROOT / room).is_dir()] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
