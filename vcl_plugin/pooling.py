@@ -33,10 +33,10 @@ BATCH = 256  # stretches of one length at a time
 
 
 class ClassTokenPooler:
-    """Pooler `class_token`: the stretches of `mean`, each told by the encoder.
+    """Pooler `class_token`: the stretches of `mean`, each as the encoder sums it up.
 
     `weights` is a file that `load_transvcl` reads; None is the one shipped with the package. A
-    video longer than the network's map is told by its first frames, as far as the map goes.
+    video longer than the network's map is summed up by its first frames, as far as the map goes.
     """
 
     name = "class_token"

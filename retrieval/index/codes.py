@@ -1,4 +1,4 @@
-"""Codes for the rows of a new snapshot: by the quantizers there are while they fit, else trained.
+"""Codes for the rows of a new snapshot: by the old quantizers while they fit, else by new ones.
 
 In: rows in half precision, and what searched them until now. Out: `CodedVectors`, self-tested.
 Codes are trained here and never in a search.

@@ -83,7 +83,7 @@ class Aligner(ABC):
 
     @abstractmethod
     def find_paths(self, matches: Matches) -> list[Path]:
-        """Paths that run forward through matches; what reaches a method has company already."""
+        """Paths that run forward through the matches; stray matches were dropped before."""
 
     def localize(self, query: Array, reference: Array) -> list[Segment]:
         return self.localize_many(query, [reference])[0]

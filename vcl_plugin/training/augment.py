@@ -192,7 +192,7 @@ def add_same_scenes(pair: TrainingPair, draw: Draw) -> TrainingPair:
     """Scenes that both videos show, in the same order, without one copying the other.
 
     Two takes of a scene, or an hour of one fixed camera: frames resemble each other across the
-    videos as much as within them, and no moment answers another. On the map that is a block, or
+    videos as much as within them, and no second copies another. On the map that is a block, or
     stairs of blocks, where a copy is a line. Half of the scenes move in ways of their own (`Sway`),
     so that moments do resemble each other by what changes in them. Stretches that hold a copy are
     left alone.

@@ -146,7 +146,7 @@ class Trainer:
 
     @torch.no_grad()
     def _update_average(self) -> None:
-        """An average that forgets: short at first, so that it is not the initial weights' slave."""
+        """A moving average, short at first, so that the initial weights do not rule it."""
         keep = min(self.recipe.loop.ema, (1 + self.step) / (10 + self.step))
         torch._foreach_lerp_(*self._floats, 1 - keep)
         for mine, theirs in zip(*self._others, strict=True):
