@@ -299,8 +299,10 @@ def _codes_of(source: str) -> Iterator[str]:
             for each in node.body:
                 if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "code":
                     yield from _words(each.value)
-        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("code", "reason"):
-            yield from _words(node.value)
+        elif isinstance(node, ast.Assign):
+            for target, value in _assigned(node):
+                if ast.unparse(target) in ("code", "reason"):
+                    yield from _words(value)
         elif isinstance(node, ast.Call):
             name = ast.unparse(node.func).split(".")[-1]
             if name in ("give_back", "put_off", "fail_search", "_fail", "quarantine_pair"):
@@ -308,6 +310,14 @@ def _codes_of(source: str) -> Iterator[str]:
                     yield from set(_words(argument)) - {"videos", "searches", "pairs"}
         elif isinstance(node, ast.Yield) and isinstance(node.value, ast.Tuple):
             yield from _words(node.value.elts[0])  # remarks on a search: code and sentence
+
+
+def _assigned(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
+    """Names and what they get, one by one where several are assigned at once."""
+    target, value = node.targets[0], node.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        return list(zip(target.elts, value.elts, strict=True))
+    return [(target, value)]
 
 
 def _words(node: ast.expr) -> Iterator[str]:
