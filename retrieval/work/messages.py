@@ -1,8 +1,8 @@
 """Messages: which tasks there are, the queue each waits in, and how urgent it is.
 
 In: ids of videos, searches and references. Out: `Message`s for somebody to send.
-The names are a contract with other engines (docs/tasks.md); celeryconfig.py reads its queues and
-routes here. Knows no Celery.
+The names are a contract with other engines (docs/reference/tasks.md); celeryconfig.py reads its
+queues and routes here. Knows no Celery.
 """
 
 from __future__ import annotations
