@@ -1,6 +1,6 @@
 """When a frame is shown: seconds since the video began, from a container's time stamps.
 
-In: an open container and its video track. Out: times of packets and frames, in rising order.
+In: an open container and its video track. Out: times of packets; times of frames, which never fall.
 The decoder loads it by its file, so it imports nothing of the project.
 """
 
@@ -25,7 +25,8 @@ class Clock:
         late = own is not None and whole is not None and own - whole > MAX_LATE_START
         self.origin: float | None = own if late else whole
         rate = stream.average_rate or stream.guessed_rate
-        self.frame_seconds = float(1 / rate) if rate else 0.04
+        self.rate = float(rate) if rate else 0.0
+        self.frame_seconds = 1 / self.rate if self.rate else 0.04
         self.declared_seconds: float | None = None
         if stream.duration:
             start = own - self.origin if own is not None and self.origin is not None else 0.0

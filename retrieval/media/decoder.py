@@ -102,7 +102,9 @@ def _serve(request: dict[str, Any], out: BinaryIO) -> None:
             return
         count = 0
         shown: Any = None
-        samples = sampler.Sampler(container, stream, times, request["fps"], request["threads"])
+        samples = sampler.Sampler(
+            container, stream, times, request["fps"], request["threads"], request["size"]
+        )
         for due, frame in samples:
             if frame is shown:  # a still of ten hours crosses the pipe once
                 _send(out, b"R", struct.pack("<d", due))

@@ -233,6 +233,32 @@ def test_skipping_between_keyframes_never_changes_a_frame(gop: int, tmp_path: Pa
             assert np.abs(frame.astype(int) - expected).mean() < 2, second
 
 
+@pytest.mark.parametrize("size", [(96, 64), (1280, 720)])
+def test_a_scaled_frame_is_at_most_a_tenth_of_a_second_early(
+    size: tuple[int, int], tmp_path: Path
+) -> None:
+    path, rate = tmp_path / "film.mp4", 25
+    with av.open(str(path), "w") as container:
+        stream: Any = container.add_stream("libx264", rate=rate)
+        stream.width, stream.height = size
+        stream.pix_fmt = "yuv420p"
+        stream.options = {"bf": "3", "b-pyramid": "normal", "qp": "12"}
+        for number in range(4 * rate):
+            grey = 20 + 2 * number  # two levels a frame
+            picture = np.full((size[1], size[0], 3), grey, np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        container.mux(stream.encode(None))
+    seconds, greys = [], []
+    for batch in read_frames(path, size=(32, 32)):
+        seconds += list(batch.seconds)
+        greys += [float(frame.mean()) for frame in batch.frames]
+    assert seconds == [0.5, 1.5, 2.5, 3.5]
+    shown = (np.array(greys) - 20) / 2 / rate
+    early = np.array(seconds) - shown
+    assert early.max() < 0.16, early  # a frame lasts .04, and two levels are a coder's error
+    assert early.min() > -0.08, early
+
+
 def test_batches_hold_no_more_frames_than_asked(tmp_path: Path) -> None:
     path = write(tmp_path / "film.mp4", seconds=5)
     assert [len(batch.frames) for batch in read_frames(path, batch_frames=2)] == [2, 2, 1]
