@@ -86,7 +86,7 @@ def test_every_setting_is_in_the_reference(name: str) -> None:
 def drawn_rooms() -> set[str]:
     """The folders of the tree in docs/architecture.md, by their paths."""
     rooms: list[str] = []
-    section = read("docs/architecture.md").split("## The rooms")[1].split("\n## ")[0]
+    section = read("docs/architecture.md").split("## Folders")[1].split("\n## ")[0]
     for branch, name in re.findall(r"^    ([│├└─ ]*)(\w+)/ ", section, re.MULTILINE):
         depth = len(branch) // 4
         above = next((each for each in reversed(rooms) if each.count("/") == depth - 1), "")

@@ -33,7 +33,10 @@ def evaluate(
         ),
     ],
     method: Annotated[
-        str | None, typer.Option("--method", "-m", help="One of: hv, tn, dp, dtw, spd, transvcl.")
+        str | None,
+        typer.Option(
+            "--method", "-m", help="hv, tn, dp, dtw, spd, transvcl, or any other installed."
+        ),
     ] = None,
     methods: Annotated[
         str | None, typer.Option(help="Several, separated by commas, or `all`: one row each.")

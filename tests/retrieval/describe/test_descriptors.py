@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import hashlib
 import http.server
+import os
+import re
 import subprocess
 import sys
 import threading
@@ -241,6 +243,33 @@ def test_a_package_brings_a_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_descriptor("narrow").name == "narrow"
     with pytest.raises(BadSetting, match=r"gives 512 numbers a frame.* take 256"):
         load_descriptor("wide")
+
+
+def test_the_descriptor_of_the_docs_is_found_once_it_is_installed(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs/how-to/extend.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (project,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    (source / "colours.py").write_text(code)
+    (source / "pyproject.toml").write_text(project)
+    install = ["pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run(
+        [sys.executable, "-m", *install, "--target", str(target), str(source)], check=True
+    )
+    script = (
+        "import numpy as np; from retrieval import load_descriptor; found = load_descriptor();"
+        "rows = found.embed(np.random.default_rng(0).integers(0, 255, (3, 64, 64, 3), np.uint8));"
+        "print(found.name, rows.shape, rows.dtype, np.linalg.norm(rows, axis=1).round(3).tolist())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(target), "VCL_DESCRIPTOR": "colours"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "colours (3, 256) float32 [1.0, 1.0, 1.0]"
 
 
 TINY_STAGES = (
