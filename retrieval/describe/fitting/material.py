@@ -70,30 +70,34 @@ def read_groups(folder: Path) -> dict[str, str]:
 
 
 def gather_sources(
-    images: Path | None, videos: Sequence[Path], split: Split, every: int = 1
+    images: Path | None, videos: Sequence[Path], split: Split | Literal["all"]
 ) -> list[Source]:
-    """Photographs and seconds of film of one side of the split; of each, every `every`-th."""
+    """Photographs and seconds of film of one side of the split, or of all sides."""
     sources = [*_read_photographs(images, split)] if images is not None else []
     for folder in videos:
         sources += _read_films(folder, split)
     if not sources:
         where = [str(each) for each in [*([images] if images else []), *videos]]
         raise NotFound(f"no picture of the split {split} found in {where}")
-    return sources[::every]
+    return sources
 
 
-def _read_photographs(folder: Path, split: Split) -> Iterator[Source]:
+def _is_on(side: Split | Literal["all"], name: str) -> bool:
+    return side in ("all", split_of(name))
+
+
+def _read_photographs(folder: Path, split: Split | Literal["all"]) -> Iterator[Source]:
     for path in sorted(folder.rglob("*.jpg")):
-        if split_of(path.stem) == split:
+        if _is_on(split, path.stem):
             picture = _shrink(Image.open(path).convert("RGB"))
             yield Source.from_picture(path.name, 0.0, picture, is_film=False)
 
 
-def _read_films(folder: Path, split: Split) -> Iterator[Source]:
+def _read_films(folder: Path, split: Split | Literal["all"]) -> Iterator[Source]:
     groups = read_groups(folder)
     for path in sorted(folder.iterdir()):
         group = groups.get(path.name, path.stem)
-        if path.suffix in (".md", ".tsv") or split_of(group) != split:
+        if path.suffix in (".md", ".tsv") or not _is_on(split, group):
             continue
         for seconds, frames in read_frames(path):
             for second, frame in zip(seconds, frames, strict=True):
