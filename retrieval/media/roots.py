@@ -1,7 +1,8 @@
 """Media roots: the folders in which every path from outside must lie, links followed.
 
 In: a path as a caller gave it, and the roots of the settings. Out: where it really leads, or the
-refusal. Called where paths enter (registering a file, describing it, reading descriptors).
+refusal. Asked wherever a path of others is opened: to register or describe a file, for descriptors
+and for thumbnails.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pairs: a query and a reference that are compared once by one method, whoever asks for it.
 
 In: ranked candidates of a search. Out: rows in `pairs` and `search_pairs`.
-The only module that knows these tables, besides the leases and the sweeper. Every function is one
+Only modules of this room write these tables. Every function is one
 step of the caller's transaction; a search is counted in the one that changes its pairs.
 """
 

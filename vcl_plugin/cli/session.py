@@ -21,7 +21,7 @@ PATIENCE = 10.0  # seconds in which a worker would have taken the work
 def open_engine() -> RetrievalEngine:
     """The engine of this command. A database that is down is waited for, and that is said."""
     settings = load_settings()
-    with stderr.status("waiting for PostgreSQL and the broker"):
+    with stderr.status("waiting for PostgreSQL"):
         endpoints = process_services(settings)
         wait_for_database(endpoints.database_url, settings.service_timeout)
     return process_engine()

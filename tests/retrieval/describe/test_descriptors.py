@@ -259,7 +259,7 @@ def test_the_descriptor_of_the_docs_is_found_once_it_is_installed(tmp_path: Path
     )
     script = (
         "import numpy as np; from retrieval import load_descriptor; found = load_descriptor();"
-        "rows = found.embed(np.random.default_rng(0).integers(0, 255, (3, 64, 64, 3), np.uint8));"
+        "rows = found.embed(np.random.default_rng(0).integers(0, 255, (3, 48, 80, 3), np.uint8));"
         "print(found.name, rows.shape, rows.dtype, np.linalg.norm(rows, axis=1).round(3).tolist())"
     )
     done = subprocess.run(
