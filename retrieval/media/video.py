@@ -2,9 +2,9 @@
 
 In: a path. Out: a `VideoInfo`, or batches of RGB frames at one frame a second; else `BadVideo`.
 
-Frame `i` is what is on screen at second `i + 0.5`, or a moment earlier (`sampler`), counted from the
-start of the video as a player counts: it stands for the span `[i, i + 1)`. At another rate, frame `i`
-is at `(i + 0.5) / fps`. A video shorter than half a second gives one frame.
+Frame `i` is what is on screen at second `i + 0.5`, or a moment earlier (`sampler`), counted from
+the start of the video as a player counts: it stands for the span `[i, i + 1)`. At another rate,
+frame `i` is at `(i + 0.5) / fps`. A video shorter than half a second gives one frame.
 """
 
 from __future__ import annotations
