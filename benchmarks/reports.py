@@ -43,9 +43,12 @@ INSERT INTO videos (id, title, duration, status, is_reference)
     SELECT 'r' || n, 'reference ' || n, 600, 'ready', true FROM generate_series(1, 10000) AS n;
 INSERT INTO reference_videos (video_id, asset_id)
     SELECT 'r' || n, 1 + (n - 1) % 5000 FROM generate_series(1, 10000) AS n;
-INSERT INTO videos (id, title, duration, status, uploader)
-    SELECT 'u' || n, 'upload ' || n, 900, 'ready', 'uploader ' || n % 3000
-    FROM generate_series(1, :claims) AS n;
+INSERT INTO videos (id, title, duration, status)
+    SELECT 'u' || n, 'upload ' || n, 900, 'ready' FROM generate_series(1, :claims) AS n;
+-- One content of ten was uploaded by three people.
+INSERT INTO uploads (query_id, uploader)
+    SELECT 'u' || n, 'uploader ' || (n + k) % 3000 FROM generate_series(1, :claims) AS n
+    CROSS JOIN generate_series(0, CASE WHEN n % 10 = 0 THEN 2 ELSE 0 END) AS k;
 INSERT INTO searches (id, query_id, status, pairs_total, created_at, finished_at)
     SELECT 's' || n, 'u' || n, 'done', 20, now() - n * interval '1 minute',
            now() - n * interval '1 minute' + (1 + n % 30) * interval '1 second'
@@ -96,7 +99,13 @@ UPDATE claims SET query_spans = found.spans, segments = found.segments, score = 
 UPDATE claims SET meets_another = true
     WHERE EXISTS (SELECT 1 FROM claims AS other
                   WHERE other.query_id = claims.query_id AND other.id <> claims.id
-                    AND other.query_spans && claims.query_spans)
+                    AND other.query_spans && claims.query_spans);
+INSERT INTO claim_uploads (claim_id, upload_id)
+    SELECT claims.id, uploads.id FROM claims JOIN uploads USING (query_id);
+UPDATE claims SET upload_id = named.first, uploads = named.uploads
+    FROM (SELECT claim_id, min(upload_id) AS first, count(*) AS uploads
+          FROM claim_uploads GROUP BY claim_id) AS named
+    WHERE named.claim_id = claims.id
 """
 
 

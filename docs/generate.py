@@ -99,7 +99,7 @@ HELD = {
     "low_information": "shows only frames without information",
     "shared_footage": "at least three owners hold the same footage",
     "excluded": "its stretch of the reference is excluded",
-    "allowed": "a holder of the asset allows the uploader or the upload",
+    "allowed": "a holder of the asset allows every upload of it, by name or by uploader",
     "reference": "the query is itself a reference (`reference_conflicts` shows it)",
     "superseded": "a later comparison of the same two videos found it again",
 }

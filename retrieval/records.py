@@ -1,7 +1,7 @@
 """The records that stages hand each other: frozen, and validated at birth.
 
 In: plain numbers and strings. Out: `Span`, `Line`, `Segment`, `Fingerprint`, `Candidate`;
-`Video`, `Search` and `Pair` as the work room reads them, with their statuses.
+`Video`, `Upload`, `Search` and `Pair` as the work room reads them, with their statuses.
 Every stage of both packages uses them; none of them knows a database, a model or a file.
 """
 
@@ -276,11 +276,20 @@ class Video:
     lease_until: datetime | None
     sent_at: datetime | None
     created_at: datetime
-    uploader: str | None
 
     def as_dict(self) -> dict[str, Any]:
         """Flat, with the names of the table's columns, as `--json` prints it."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """An event: somebody put a content somewhere. Whatever nobody said is None."""
+
+    uploader: str | None = None  # in the words of whoever tells of it; allow-lists name it
+    external_id: str | None = None  # the platform's own
+    url: str | None = None
+    uploaded_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from retrieval.work.arguments import read_arguments
 from retrieval.work.messages import (
     BULK,
     INGEST,
+    LOCALIZE,
     REGISTER,
     RESCAN,
     SEARCH,
@@ -45,6 +46,7 @@ from retrieval.work.messages import (
 )
 from retrieval.work.sweeper import mark_unsent
 from retrieval.work.sweeper import sweep as sweep_lost_work
+from retrieval.work.uploads import UNKNOWN, note_upload, read_upload
 
 log = logging.getLogger(__name__)
 
@@ -116,16 +118,26 @@ def send(messages: Iterable[Message]) -> None:
             ) from None
 
 
-def enqueue_search(path: str | Path, title: str | None = None, uploader: str | None = None) -> str:
+def enqueue_search(
+    path: str | Path,
+    title: str | None = None,
+    uploader: str | None = None,
+    external_id: str | None = None,
+    url: str | None = None,
+    uploaded_at: str | None = None,
+) -> str:
     """Register a query video and ask for its search; returns the search's id at once.
 
-    `uploader` is who uploaded it, in whatever words the caller's system has; allow-lists name it.
+    The last four tell of the upload: who it is by, in whatever words the caller's system has
+    (allow-lists name it), the platform's own id of it, where it is, and when it was uploaded, as of
+    ISO 8601. The same content told of again, with other words, is another upload.
     """
     engine = process_engine()
+    upload = read_upload(uploader, external_id, url, uploaded_at)
     query_id = engine.register(Path(path), title)
     with transaction(engine.database) as connection:
-        if uploader is not None:
-            catalogue.set_uploader(connection, query_id, uploader)
+        if upload != UNKNOWN:
+            note_upload(connection, query_id, upload)
         search_id = searches.create_search(connection, query_id)
     send([Message(SEARCH, {"search_id": search_id})])
     return search_id
@@ -179,13 +191,19 @@ def register(
     fingerprint: str,
     title: str | None = None,
     is_reference: bool = False,
+    uploader: str | None = None,
+    external_id: str | None = None,
+    url: str | None = None,
+    uploaded_at: str | None = None,
 ) -> None:
     """A foreign engine's video: its own id, and a file of descriptors that the workers can read.
 
-    What is wrong with them stands in the video's row, where the sender looks.
+    What is wrong with them stands in the video's row, where the sender looks. The last four tell of
+    an upload of it; sent again with others, of another one.
     """
     engine = process_engine()
     try:
+        upload = read_upload(uploader, external_id, url, uploaded_at)
         stored = _read_foreign(engine.store, descriptors, fingerprint)
     except RetrievalError as error:
         log.warning("register video=%s refused: %s", video_id, error)
@@ -202,12 +220,16 @@ def register(
             stored.frames,
             stored.descriptors.shape[1],
         )
+        is_uploaded = upload != UNKNOWN and note_upload(connection, video_id, upload)
         if is_reference:
             catalogue.make_reference(connection, video_id)
     log.info("register video=%s frames=%d", video_id, stored.frames)
     # Descriptors of another kind are compared by whoever made them, not by this engine's index.
     if is_reference and fingerprint == engine.descriptor.fingerprint.key:
         _welcome(engine, video_id)
+    if is_uploaded:
+        # It may have been compared before: the claims on it are to be judged by this upload, too.
+        send([Message(LOCALIZE, {"query_id": video_id, "reference_ids": []})])
 
 
 def _read_foreign(store: Store, descriptors: str, fingerprint: str) -> StoredDescriptors:

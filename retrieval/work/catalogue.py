@@ -67,13 +67,6 @@ def register_foreign(
     )
 
 
-def set_uploader(connection: Connection, video_id: str, uploader: str) -> None:
-    connection.execute(
-        text("UPDATE videos SET uploader = :uploader WHERE id = :id"),
-        {"uploader": uploader, "id": video_id},
-    )
-
-
 def refuse_foreign(connection: Connection, video_id: str, code: str, message: str) -> None:
     """Why a registration failed, in the row that its sender reads.
 

@@ -17,12 +17,17 @@ from sqlalchemy import Connection, Engine, text
 from retrieval.database import transaction
 from retrieval.errors import NotFound, Refused, ServiceUnavailable
 from retrieval.records import Search, SearchStatus
+from retrieval.work import catalogue
+from retrieval.work.uploads import UNKNOWN, note_upload
 
 log = logging.getLogger(__name__)
 
 
 def create_search(connection: Connection, query_id: str, search_id: str | None = None) -> str:
-    """A search that waits to be planned. An id that exists already is the same search."""
+    """A search that waits to be planned. An id that exists already is the same search.
+
+    What is searched was uploaded by somebody, unless it is a reference.
+    """
     new_id = search_id or str(uuid.uuid4())
     connection.execute(
         text("""
@@ -37,6 +42,8 @@ def create_search(connection: Connection, query_id: str, search_id: str | None =
         raise Refused(
             f"search {new_id} already looks for {found!r}; give {query_id!r} an id of its own"
         )
+    if not catalogue.read_video(connection, query_id).is_reference:
+        note_upload(connection, query_id, UNKNOWN)
     return new_id
 
 

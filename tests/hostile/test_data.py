@@ -18,9 +18,11 @@ from sqlalchemy import Engine
 from retrieval import tasks
 from retrieval.database import connect, transaction
 from retrieval.errors import NotFound, Refused, RetrievalError
+from retrieval.records import Upload
 from retrieval.services.place import find_place
 from retrieval.settings import Settings
 from retrieval.work import catalogue, searches
+from retrieval.work.uploads import note_upload
 from tests.retrieval.test_store import unit_rows
 from vcl_plugin.claims import assets
 from vcl_plugin.cli import main
@@ -60,11 +62,14 @@ def test_ids_and_titles_of_any_characters_come_back_as_they_were(db: Engine, arr
     for text in TEXTS.values():
         tasks.register(text, array, "isc-1", title=text)
         with transaction(db) as connection:
-            catalogue.set_uploader(connection, text, text)
+            note_upload(connection, text, Upload(text, text, text))
             searches.create_search(connection, text, text)
             video = catalogue.read_video(connection, text)
             assert searches.read_search(connection, text).query_id == text
-        assert (video.id, video.title, video.uploader) == (text, text, text)
+            upload = connection.exec_driver_sql(
+                "SELECT uploader, external_id, url FROM uploads WHERE query_id = %s", (text,)
+            ).one()
+        assert (video.id, video.title, *upload) == (text,) * 5
         assert video.status == "ready"
     with transaction(db) as connection:
         assert len(catalogue.read_videos(connection, list(TEXTS.values()))) == len(TEXTS)

@@ -179,6 +179,31 @@ def coarse_engine(
     return engine, sent
 
 
+@pytest.mark.usefixtures("site_environment")
+def test_each_upload_that_a_foreign_engine_tells_of_is_settled_once(
+    db: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    np.save(tmp_path / "a.npy", unit_rows(5))
+    sent: list[Message] = []
+    monkeypatch.setattr(tasks, "send", sent.extend)
+    told = {"uploader": "bo", "external_id": 7, "url": "https://x.org/7", "uploaded_at": "20260301"}
+    for again in ({}, told, told, {"uploader": "cy"}):
+        tasks.register("v", str(tmp_path / "a.npy"), "isc-1", **again)
+    settle = Message(LOCALIZE, {"query_id": "v", "reference_ids": []})
+    assert sent == [settle, settle]
+    with transaction(db) as connection:
+        rows = connection.exec_driver_sql(
+            "SELECT uploader, external_id, url, uploaded_at::text FROM uploads ORDER BY id"
+        ).all()
+    assert [tuple(row) for row in rows] == [
+        ("bo", "7", "https://x.org/7", "2026-03-01 00:00:00+00"),
+        ("cy", None, None, None),
+    ]
+    tasks.register("w", str(tmp_path / "a.npy"), "isc-1", uploaded_at="yesterday")
+    with transaction(db) as connection:
+        assert read_row(connection, "videos", "w").reason == "bad_arguments"
+
+
 def test_a_reference_that_a_foreign_engine_registers_is_welcomed_once(
     coarse_engine: tuple[RetrievalEngine, list[str]], tmp_path: Path
 ):

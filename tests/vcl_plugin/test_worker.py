@@ -12,10 +12,11 @@ from sqlalchemy import Engine, text
 
 from retrieval.database import connect, transaction
 from retrieval.engine import RetrievalEngine
-from retrieval.records import Search, Segment, Span
+from retrieval.records import Search, Segment, Span, Upload
 from retrieval.settings import Settings
 from retrieval.work import catalogue, leases, searches
 from retrieval.work.messages import BATCH_PAIRS
+from retrieval.work.uploads import note_upload
 from tests.retrieval.planted_rows import pass_time, read_pairs
 from tests.retrieval.test_store import unit_rows
 from vcl_plugin.claims import assets, rights
@@ -250,12 +251,12 @@ def test_a_query_without_references_is_settled_by_who_uploads_it_now(worker: Loc
     with transaction(worker.database) as connection:
         assets.add_reference(connection, "a", assets.add_asset(connection, "Northlight", "Harbour"))
         rights.allow_use(connection, "Northlight", "nora", uploader="partner")
-        catalogue.set_uploader(connection, "q", "partner")
+        note_upload(connection, "q", Upload("partner"))
     worker.open("s", "q", ["a"], None)
     localize(worker, ["a"])
     with transaction(worker.database) as connection:
         assert list_claims(connection) == []
-        catalogue.set_uploader(connection, "q", "pirate")
+        note_upload(connection, "q", Upload("pirate"))
     localize(worker, [])
     with transaction(worker.database) as connection:
         assert [claim["status"] for claim in list_claims(connection)] == ["potential"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, text
 
-from retrieval.records import Candidate, Segment, Span
+from retrieval.records import Candidate, Segment, Span, Upload
 from retrieval.work import catalogue, pairs, searches
+from retrieval.work.uploads import note_upload
 from vcl_plugin.claims import assets
 from vcl_plugin.claims.segments import Outcome, record_segments
 
@@ -22,11 +23,10 @@ def add_reference(connection: Connection, name: str, owner: str, asset: str | No
 
 
 def add_upload(connection: Connection, name: str, uploader: str | None = None) -> str:
+    """A ready video of 100 seconds; told of again with another uploader, it is uploaded again."""
     catalogue.register_foreign(connection, name, None, duration=SECONDS)
-    connection.execute(
-        text("UPDATE videos SET uploader = :uploader WHERE id = :id"),
-        {"uploader": uploader, "id": name},
-    )
+    if uploader is not None:
+        note_upload(connection, name, Upload(uploader))
     return name
 
 

@@ -10,7 +10,8 @@ Nothing outside this module moves a claim.
 
 The engine alone may also take back what it did itself, as long as no person has decided anything:
 potential, active and expired follow the evidence both ways (`settlement`). Whatever moves a claim
-writes an event in the same transaction.
+writes an event in the same transaction. A claim that a person released as `authorised` was released
+for the uploads of that time: uploaded again by somebody else, it is raised again.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def list_standing(connection: Connection, asset_id: int) -> list[int]:
 
 
 def read_claim(connection: Connection, claim_id: int) -> dict[str, Any]:
-    """A claim with its segments and its whole history."""
+    """A claim with its segments, the uploads it speaks of, and its whole history."""
     found = (
         connection.execute(text(f"{_CLAIM_ROW} WHERE claims.id = :id"), {"id": claim_id})
         .mappings()
@@ -117,6 +118,14 @@ def read_claim(connection: Connection, claim_id: int) -> dict[str, Any]:
         WHERE claim_id = :id ORDER BY lower(query_span)"""),
         {"id": claim_id},
     )
+    uploads = connection.execute(
+        text("""
+        SELECT uploads.id, uploads.uploader, uploads.external_id, uploads.url, uploads.uploaded_at,
+               uploads.created_at AS told_at
+        FROM claim_uploads JOIN uploads ON uploads.id = claim_uploads.upload_id
+        WHERE claim_uploads.claim_id = :id ORDER BY uploads.id"""),
+        {"id": claim_id},
+    )
     events = connection.execute(
         text("""
         SELECT at, actor, from_status, to_status, reason, note FROM claim_events
@@ -126,6 +135,7 @@ def read_claim(connection: Connection, claim_id: int) -> dict[str, Any]:
     return {
         **found,
         "segments": [dict(row) for row in segments.mappings()],
+        "uploads": [dict(row) for row in uploads.mappings()],
         "events": [dict(row) for row in events.mappings()],
     }
 
@@ -159,16 +169,36 @@ def move_claim(
         {"id": claim_id, "status": to_status, "reason": reason},
     )
     _write_event(connection, claim_id, actor, from_status, to_status, reason, note)
+    if (to_status, reason) == ("released", "authorised"):
+        _allow_uploads(connection, claim_id, actor)
+
+
+def _allow_uploads(connection: Connection, claim_id: int, actor: str) -> None:
+    """Whoever is authorised is so for the uploads that the claim spoke of, and nobody else is.
+
+    Nobody misses the rule: who settles the claim waits for its row, which is locked.
+    """
+    connection.execute(
+        text("""
+        INSERT INTO allowances (owner_id, asset_id, upload_id, actor, note)
+        SELECT assets.owner_id, claims.asset_id, claim_uploads.upload_id, :actor,
+               'claim ' || claims.id || ' was released as authorised'
+        FROM claims JOIN assets ON assets.id = claims.asset_id
+        JOIN claim_uploads ON claim_uploads.claim_id = claims.id
+        WHERE claims.id = :claim"""),
+        {"claim": claim_id, "actor": actor},
+    )
 
 
 _CLAIM_ROW = """
     SELECT claims.id, claims.status, claims.action, owners.name AS owner, assets.title AS asset,
            videos.title AS query, claims.query_id, claims.seconds, claims.segments AS segment_count,
-           claims.score, claims.created_at
+           claims.score, claims.created_at, uploads.uploader, claims.uploads AS times_uploaded
     FROM claims
     JOIN assets ON assets.id = claims.asset_id
     JOIN owners ON owners.id = assets.owner_id
-    JOIN videos ON videos.id = claims.query_id"""
+    JOIN videos ON videos.id = claims.query_id
+    LEFT JOIN uploads ON uploads.id = claims.upload_id"""
 
 
 def _write_event(

@@ -85,15 +85,15 @@ def hold_segments(connection: Connection, query_id: str) -> None:
             SELECT mine.*, CASE
                 WHEN EXISTS (SELECT 1 FROM reference_videos
                              WHERE reference_videos.video_id = mine.query_id) THEN 'reference'
-                WHEN EXISTS (
-                    SELECT 1 FROM allowances JOIN videos AS upload ON upload.id = mine.query_id
-                    WHERE (allowances.owner_id = mine.owner_id
-                           OR EXISTS (SELECT 1 FROM asset_owners
-                                      WHERE asset_owners.asset_id = mine.asset_id
-                                        AND asset_owners.owner_id = allowances.owner_id))
-                      AND (allowances.asset_id IS NULL OR allowances.asset_id = mine.asset_id)
-                      AND (allowances.query_id = mine.query_id
-                           OR allowances.uploader = upload.uploader)) THEN 'allowed'
+                -- One upload that nobody allowed is enough for a claim.
+                WHEN EXISTS (SELECT 1 FROM uploads WHERE uploads.query_id = mine.query_id)
+                     AND NOT EXISTS (
+                         SELECT 1 FROM uploads WHERE uploads.query_id = mine.query_id
+                            AND NOT EXISTS (SELECT 1 FROM allowed_uploads AS allowed
+                                            WHERE allowed.query_id = mine.query_id
+                                              AND allowed.upload_id = uploads.id
+                                              AND allowed.asset_id = mine.asset_id))
+                    THEN 'allowed'
                 WHEN (SELECT covered_seconds(range_agg(exclusions.span * mine.reference_span))
                       FROM reference_exclusions AS exclusions
                       WHERE exclusions.video_id = mine.reference_id

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 
 from retrieval.errors import NotFound, Refused
 from retrieval.records import Span
-from retrieval.work import catalogue
+from retrieval.work.uploads import find_uploads
 from vcl_plugin.claims.policies import WORLD, Policy, Rule, name_territories
 from vcl_plugin.claims.turns import take_everybody, take_owner, take_references
 
@@ -261,19 +261,21 @@ def allow_use(
     owner: str,
     actor: str,
     uploader: str | None = None,
-    query_id: str | None = None,
+    upload: str | None = None,
     asset_id: int | None = None,
     note: str | None = None,
 ) -> None:
     """An owner lets an uploader, or one upload, use an asset or everything of theirs.
 
+    An upload is named by the platform's id or its URL; the id of a video names all uploads of it
+    that are known, and none that come later.
+
     Whoever holds a share of an asset may: a licence from one holder is a licence.
     """
-    if (uploader is None) == (query_id is None):
+    if (uploader is None) == (upload is None):
         raise Refused("say who is allowed: either an uploader or one upload")
     owner_id = find_owner(connection, owner)
-    if query_id is not None:
-        catalogue.read_video(connection, query_id)
+    upload_ids = [None] if upload is None else list(find_uploads(connection, upload))
     if asset_id is not None:
         asset = connection.execute(
             text("""
@@ -291,16 +293,19 @@ def allow_use(
     take_owner(connection, owner_id)
     connection.execute(
         text("""
-        INSERT INTO allowances (owner_id, asset_id, uploader, query_id, actor, note)
-        VALUES (:owner, :asset, :uploader, :query, :actor, :note)"""),
-        {
-            "owner": owner_id,
-            "asset": asset_id,
-            "uploader": uploader,
-            "query": query_id,
-            "actor": actor,
-            "note": note,
-        },
+        INSERT INTO allowances (owner_id, asset_id, uploader, upload_id, actor, note)
+        VALUES (:owner, :asset, :uploader, :upload, :actor, :note)"""),
+        [
+            {
+                "owner": owner_id,
+                "asset": asset_id,
+                "uploader": uploader,
+                "upload": each,
+                "actor": actor,
+                "note": note,
+            }
+            for each in upload_ids
+        ],
     )
 
 

@@ -29,6 +29,7 @@ from vcl_plugin.claims.policies import (
 )
 from vcl_plugin.claims.rights import exclude_span, read_asset_policies
 from vcl_plugin.claims.turns import take_references
+from vcl_plugin.claims.uploads import name_uploads
 
 
 def settle_claims(connection: Connection, query_id: str) -> list[int]:
@@ -61,6 +62,7 @@ def settle_claims(connection: Connection, query_id: str) -> list[int]:
             standing.append(claim_id)
     _expire_bare(connection, query_id, [asset_id for _, asset_id in matches])
     _recount(connection, query_id)
+    name_uploads(connection, query_id)
     return standing
 
 
@@ -153,7 +155,8 @@ def find_matching_uploads(
             text("""
             SELECT query_id FROM segments WHERE reference_id = ANY(:references)
             UNION SELECT segments.query_id FROM segments
-            JOIN videos ON videos.id = segments.query_id WHERE videos.uploader = :uploader
+            JOIN uploads ON uploads.query_id = segments.query_id
+            WHERE md5(uploads.uploader) = md5(:uploader) AND uploads.uploader = :uploader
             UNION SELECT segments.query_id FROM segments
             JOIN reference_videos ON reference_videos.video_id = segments.reference_id
             WHERE reference_videos.asset_id = ANY(:assets)
@@ -191,7 +194,9 @@ def _settle(
     claim = connection.execute(
         text("""
         SELECT id, status, EXISTS (SELECT 1 FROM claim_events
-                                   WHERE claim_id = claims.id AND actor <> :engine) AS is_decided
+                                   WHERE claim_id = claims.id AND actor <> :engine) AS is_decided,
+               (status, reason) = ('released', 'authorised') AND upload_id IS NOT NULL
+                   AS was_for_uploads
         FROM claims WHERE asset_id = :asset AND query_id = :query"""),
         {"asset": asset_id, "query": query_id, "engine": ENGINE},
     ).first()
@@ -216,14 +221,17 @@ def _settle(
         if rule.action == action and (not rule.territories or territory in rule.territories)
     ]
     why = f"policy {policy.name}: {'; '.join(rules)}"
+    # Those that it was released for are allowed, so what is left is of somebody else.
+    is_decided = claim is not None and claim.is_decided and not claim.was_for_uploads
     if claim is None:
         claim_id = open_claim(connection, asset_id, query_id, status, why)
     else:
         claim_id = int(claim.id)
-        if not claim.is_decided and claim.status != status:
+        if not is_decided and claim.status != status:
+            why = f"uploaded again by others; {why}" if claim.was_for_uploads else why
             move_claim(connection, claim_id, claim.status, status, ENGINE, None, why)
     _tie(connection, claim_id, counted)
-    if claim is not None and claim.is_decided:
+    if claim is not None and is_decided:
         return claim_id if claim.status in STANDING else None
     _apply(connection, claim_id, action, decided, policy)
     return claim_id

@@ -19,6 +19,7 @@ from retrieval.records import Span, Video, VideoStatus
 from retrieval.tasks import send
 from retrieval.work import catalogue, searches
 from retrieval.work.messages import INGEST, Message
+from retrieval.work.uploads import find_uploads
 from vcl_plugin.claims import assets, rights
 from vcl_plugin.claims.claims import list_standing
 from vcl_plugin.claims.settlement import find_matching_uploads, settle_again
@@ -118,7 +119,10 @@ def remove_asset(
 def allow(
     owner: Annotated[str, typer.Argument(help="Who allows it.")],
     uploader: Annotated[str | None, typer.Option(help="Everything this uploader uploads.")] = None,
-    upload: Annotated[str | None, typer.Option(help="One upload, by its video id.")] = None,
+    upload: Annotated[
+        str | None,
+        typer.Option(help="One upload: the platform's id, URL, or video id."),
+    ] = None,
     asset: Annotated[str | None, typer.Option(help="One asset; default: all of them.")] = None,
     note: Annotated[str | None, typer.Option(help="Anything worth remembering.")] = None,
     as_json: AsJson = False,
@@ -128,8 +132,12 @@ def allow(
     with transaction(engine.database) as connection:
         asset_id = None if asset is None else assets.find_asset(connection, asset)
         rights.allow_use(connection, owner, current_user(), uploader, upload, asset_id, note)
-        uploads = [upload] if upload else find_matching_uploads(connection, uploader=uploader)
-        expired = settle_again(connection, uploads)
+        contents = (
+            set(find_uploads(connection, upload).values())
+            if upload
+            else find_matching_uploads(connection, uploader=uploader)
+        )
+        expired = settle_again(connection, list(contents))
     what = "everything of theirs" if asset_id is None else f"asset {asset_id}"
     print_outcome(
         f"{owner} lets {uploader or upload} use {what}{say_expired(expired)}",

@@ -66,7 +66,7 @@ def export_labels(
 
 @app.command()
 def show(claim: Claim, as_json: AsJson = False) -> None:
-    """One claim: its segments and its history."""
+    """One claim: the uploads it speaks of, its segments and its history."""
     engine = open_engine()
     with transaction(engine.database) as connection:
         found = read_claim(connection, claim)
@@ -78,7 +78,7 @@ def show(claim: Claim, as_json: AsJson = False) -> None:
         f"{found['status']}, {found['seconds']:g} seconds",
         markup=False,
     )
-    for part in ("segments", "events"):
+    for part in ("uploads", "segments", "events"):
         if found[part]:
             print_table(list(found[part][0]), [list(row.values()) for row in found[part]], part)
 

@@ -33,12 +33,19 @@ def search(
     uploader: Annotated[
         str | None, typer.Option(help="Who uploaded it; allow-lists may name them.")
     ] = None,
+    external_id: Annotated[
+        str | None, typer.Option(help="The platform's own id of the upload.")
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="Where it was uploaded to.")] = None,
+    uploaded_at: Annotated[
+        str | None, typer.Option(help="When, such as 2026-03-01T12:00Z; UTC if it says no zone.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Search a video against all references; workers do it (see `vcl worker`)."""
     engine = open_engine()
     try:
-        search_id = enqueue_search(video, uploader=uploader)
+        search_id = enqueue_search(video, None, uploader, external_id, url, uploaded_at)
     except BadVideo as error:
         if as_json:  # what a program reads has one shape, whenever the file was found out
             print_json({"search_id": None, "status": SearchStatus.FAILED, **_reason(error)})

@@ -29,7 +29,7 @@ HELD = {
     "low_information": "they show black, flat colour or title cards only",
     "shared_footage": "the footage belongs to so many owners that it is nobody's",
     "excluded": "that part of the reference is excluded from claims",
-    "allowed": "the owner allows this upload or its uploader",
+    "allowed": "the owner allows every upload of it, or who uploaded it",
     "reference": "the upload is itself a reference",
 }
 

@@ -23,6 +23,7 @@ from vcl_plugin.reports.cells import is_numeric, plain, shown
 
 REPORTS = {
     "infringing_segments": "every segment under a standing claim, with both spans and its score",
+    "infringing_uploads": "every upload that a standing claim speaks of: by whom, where and when",
     "infringing_seconds_by_asset": "seconds of uploads that an asset fills, overlaps counted once",
     "infringing_seconds_by_owner": "seconds of uploads that an owner's assets fill, counted once",
     "claims_open": "claims that wait for a decision or can still be disputed",
@@ -36,11 +37,12 @@ REPORTS = {
 }
 _ORDER = {
     "infringing_segments": "claim_id, query_start",
+    "infringing_uploads": "claim_id, upload_id",
     "infringing_seconds_by_asset": "infringing_seconds DESC, owner, asset",
     "infringing_seconds_by_owner": "infringing_seconds DESC, owner",
     "claims_open": "claim_id DESC",
     "claims_daily": "day DESC, owner",
-    "uploads_by_infringing_share": "infringing_share DESC NULLS LAST, query_id",
+    "uploads_by_infringing_share": "infringing_share DESC NULLS LAST, query_id, upload_id",
     "segments_by_transformation": "segments DESC",
     "held_segments": "segment_id DESC",
     "reference_conflicts": "found_at DESC, reference_id, reference_start",
@@ -50,6 +52,7 @@ _ORDER = {
 # The column that `since` filters, where a report has a time.
 _WHEN = {
     "infringing_segments": "found_at",
+    "infringing_uploads": "told_at",
     "infringing_seconds_by_asset": "last_found_at",
     "infringing_seconds_by_owner": "last_found_at",
     "claims_open": "raised_at",

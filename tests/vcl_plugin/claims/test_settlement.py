@@ -649,10 +649,10 @@ def test_what_is_allowed_stays_so_whenever_the_reference_is_removed(database: st
             add_upload(connection, name)
             record(connection, name, "film", segment(0, 50))
             settle_claims(connection, name)
-        rights.allow_use(connection, "Ana", "ana", query_id="before")
+        rights.allow_use(connection, "Ana", "ana", upload="before")
         assert settle_again(connection, ["before"]) == [1]
         assets.remove_reference(connection, "film")
-        rights.allow_use(connection, "Ana", "ana", query_id="after")
+        rights.allow_use(connection, "Ana", "ana", upload="after")
         assert settle_again(connection, ["before", "after"]) == [2]
         assert {status for _, _, status, _ in _claims(connection)} == {"expired"}
 

@@ -86,7 +86,7 @@ REFUSED = [
     ("asset share 99 --owner Bo --percent 5", "no asset '99'"),
     ("asset allow Zoe --uploader x", "no owner 'Zoe'"),
     ("asset allow Ana", "either an uploader or one upload"),
-    ("asset allow Ana --upload gone", "no video 'gone'"),
+    ("asset allow Ana --upload gone", "no upload has 'gone'"),
     ("asset allow Ana --uploader x --asset 2", "asset 2 'The show' belongs to 'Bo'"),
     ("asset remove 99", "no asset '99'"),
     ("reference exclude gone 0 4", "video 'gone' is no reference"),
