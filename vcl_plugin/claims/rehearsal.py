@@ -11,7 +11,6 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from retrieval.records import Span
 from vcl_plugin.claims.matches import gather_evidence, read_exclusions, read_matches
 from vcl_plugin.claims.policies import (
     Policy,
@@ -55,11 +54,8 @@ def rehearse_policy(
         decided = decide(policy, evidence, name_territories(policy, asset.territories))
         if decided:
             floor = lowest_score([policy], evidence)
-            spans = [
-                Span(row.query_start, row.query_end)
-                for row in rows
-                if row.held is None and row.score >= floor
-            ]
+            pieces = chain.from_iterable(evidence.segments.values())
+            spans = [piece.query for piece in pieces if piece.score >= floor]
             found.append(
                 {
                     "owner": asset.owner,

@@ -283,11 +283,19 @@ def _expire_bare(connection: Connection, query_id: str, asset_ids: Sequence[int]
 
 
 def _recount(connection: Connection, query_id: str) -> None:
-    """Keep in each claim of an upload the union of its segments, for the reports."""
+    """Keep in each claim of an upload the union of its segments, for the reports.
+
+    Without what is excluded of them, unless the claim is closed: that keeps what it rested on.
+    """
     connection.execute(
         text("""
         WITH found AS MATERIALIZED (
-            SELECT claims.id, coalesce(range_agg(query_span), '{}') AS spans,
+            SELECT claims.id, coalesce(range_agg(CASE
+                       WHEN claims.status = ANY(:standing)
+                            AND segments.reference_id IN (SELECT video_id FROM reference_exclusions)
+                       THEN infringing_spans(segments.reference_id, query_span, reference_span,
+                                             is_reversed)
+                       ELSE nummultirange(query_span) END), '{}') AS spans,
                    count(segments.id) AS segments, coalesce(max(segments.score), 0) AS score,
                    max(segments.created_at) AS last_found_at
             FROM claims LEFT JOIN segments ON segments.claim_id = claims.id
@@ -304,7 +312,7 @@ def _recount(connection: Connection, query_id: str) -> None:
         WHERE claims.id = met.id
           AND (claims.query_spans, claims.segments, claims.score, claims.meets_another)
               IS DISTINCT FROM (met.spans, met.segments, met.score, met.meets_another)"""),
-        {"query": query_id},
+        {"query": query_id, "standing": list(STANDING)},
     )
 
 

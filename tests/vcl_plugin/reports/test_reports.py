@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,8 +18,12 @@ from sqlalchemy.exc import DBAPIError
 
 from retrieval.database import connect, transaction
 from retrieval.errors import NotFound, Refused
-from tests.vcl_plugin.world import SECONDS, add_reference, add_upload, record, segment
-from vcl_plugin.claims.claims import decide_claim
+from retrieval.records import Segment, Span
+from tests.vcl_plugin.world import METHOD, SECONDS, add_reference, add_upload, record, segment
+from vcl_plugin.claims import rights
+from vcl_plugin.claims.claims import decide_claim, list_claims
+from vcl_plugin.claims.policies import Policy, Rule
+from vcl_plugin.claims.rehearsal import rehearse_policy
 from vcl_plugin.claims.settlement import settle_claims
 from vcl_plugin.reports.reports import REPORTS, read_report, write_csv, write_html, write_json
 
@@ -138,6 +143,69 @@ def test_segments_are_counted_by_direction_and_tempo(
         )
         found = read_report(connection, "segments_by_transformation").rows
         assert found == [(is_reversed, tempo, 2, 15.0, 0.75)]
+
+
+def test_excluded_seconds_are_not_reported_as_infringing(database: str) -> None:
+    """30 of 40 seconds: too few for the match to be held, and still nobody's."""
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(10, 50, at=40))
+        settle_claims(connection, "upload")
+        rights.exclude_span(connection, "film", Span(0, 70), "ana")
+        settle_claims(connection, "upload")
+        seconds = {
+            name: [
+                dict(zip(report.columns, row, strict=True))["infringing_seconds"]
+                for row in report.rows
+            ]
+            for name in REPORTS
+            if "infringing_seconds" in (report := read_report(connection, name)).columns
+        }
+        assert len(seconds) == 6
+        assert set(map(tuple, seconds.values())) == {(10.0,)}, seconds
+        assert [row["seconds"] for row in list_claims(connection)] == [10.0]
+        [tried] = rehearse_policy(connection, Policy("p", (Rule("block"),)))
+        assert tried["seconds"] == 10.0
+        decide_claim(connection, 1, "released", "ana", "fair_use")
+        rights.exclude_span(connection, "film", Span(70, 90), "ana")
+        settle_claims(connection, "upload")
+        # What was closed rests on what it rested on.
+        assert [row["seconds"] for row in list_claims(connection)] == [40.0]
+
+
+def test_a_reversed_copy_loses_the_other_end_of_the_upload(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        add_upload(connection, "upload")
+        copy = Segment(Span(10, 30), Span(40, 80), 0.9, is_reversed=True)
+        record(connection, "upload", "film", copy)
+        rights.exclude_span(connection, "film", Span(0, 50), "ana")
+        settle_claims(connection, "upload")
+        spans = connection.execute(text("SELECT query_spans::text FROM claims")).scalar_one()
+        assert spans == "{[10,25.000)}"
+
+
+def test_a_short_match_the_other_way_hides_no_long_conflict(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "a", "Ana")
+        add_reference(connection, "b", "Bo")
+        record(connection, "a", "b", segment(0, 50, at=20))
+        record(connection, "b", "a", segment(90, 92, at=60))
+        settle_claims(connection, "a")
+        settle_claims(connection, "b")
+
+        def seen() -> set[tuple[str, float, float]]:
+            report = read_report(connection, "reference_conflicts")
+            return {(row[0], float(row[8]), float(row[9])) for row in report.rows}
+
+        short = {("Ana", 60, 62), ("Bo", 90, 92)}
+        assert seen() == {("Ana", 0, 50), ("Bo", 20, 70)} | short
+        # Found both ways, nearly alike: a row for each side, and not two.
+        other = replace(METHOD, model="tn-later")
+        record(connection, "b", "a", segment(21, 69, at=1), method=other)
+        settle_claims(connection, "b")
+        assert seen() == {("Ana", 0, 50), ("Bo", 21, 69)} | short
 
 
 def test_a_released_claim_leaves_the_infringement_reports(database: str) -> None:
