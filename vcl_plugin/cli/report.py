@@ -37,7 +37,7 @@ def report(
         datetime | None,
         typer.Option(
             formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"],
-            help="Only rows with something since this day; their totals are of all time.",
+            help="Only rows with something since this day (of UTC); their totals are of all time.",
         ),
     ] = None,
     owner: Annotated[str | None, typer.Option(help="Only this owner's rows.")] = None,

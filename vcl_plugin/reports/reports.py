@@ -11,7 +11,7 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, select_autoescape
@@ -103,7 +103,7 @@ def compose_query(
     conditions: list[str] = []
     values: dict[str, Any] = {}
     for column, operator, value in (
-        (_WHEN.get(name, "time"), ">=", since),
+        (_WHEN.get(name, "time"), ">=", _in_utc(since, _WHEN.get(name))),
         ("asset", "=", asset),
         ("owner", "=", owner),
     ):
@@ -116,6 +116,17 @@ def compose_query(
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     most = "" if limit is None else f"LIMIT {int(limit)}"
     return f"SELECT * FROM {name} {where} ORDER BY {_ORDER[name]} {most}", values
+
+
+def _in_utc(since: datetime | None, column: str | None) -> datetime | date | None:
+    """A time of UTC unless it names a zone, as all days of reports are; for a day, its day.
+
+    Left as it is, PostgreSQL would take it for a time of the server's zone.
+    """
+    if since is None:
+        return None
+    since = since.astimezone(UTC) if since.tzinfo else since.replace(tzinfo=UTC)
+    return since.date() if column == "day" else since
 
 
 def write_csv(report: Report) -> str:

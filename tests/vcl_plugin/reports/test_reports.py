@@ -208,6 +208,35 @@ def test_a_short_match_the_other_way_hides_no_long_conflict(database: str) -> No
         assert seen() == {("Ana", 0, 50), ("Bo", 21, 69)} | short
 
 
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "UTC", "Pacific/Pago_Pago"])
+def test_since_means_utc_whatever_the_zone_of_the_server(database: str, zone: str) -> None:
+    with transaction(connect(database)) as connection:
+        connection.execute(text(f"SET LOCAL TimeZone = '{zone}'"))
+        add_reference(connection, "film", "Ana")
+        add_upload(connection, "upload")
+        record(connection, "upload", "film", segment(0, 10))
+        settle_claims(connection, "upload")
+        noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+        connection.execute(text("UPDATE segments SET created_at = :at"), {"at": noon})
+        connection.execute(
+            text("UPDATE searches SET created_at = :at, finished_at = :at"), {"at": noon}
+        )
+        for since, rows in (
+            (datetime(2026, 3, 1), 1),
+            (datetime(2026, 3, 1, 12), 1),
+            (datetime(2026, 3, 1, 12, 0, 1), 0),
+            (datetime(2026, 3, 2), 0),
+        ):
+            found = read_report(connection, "infringing_segments", since=since).rows
+            assert len(found) == rows, since
+        for day, rows in ((1, 1), (2, 0)):
+            found = read_report(connection, "search_turnaround", since=datetime(2026, 3, day)).rows
+            assert len(found) == rows, day
+        # A report by day has the whole day in which the time lies.
+        late = datetime(2026, 3, 1, 13)
+        assert len(read_report(connection, "search_turnaround", since=late).rows) == 1
+
+
 def test_a_released_claim_leaves_the_infringement_reports(database: str) -> None:
     with transaction(connect(database)) as connection:
         add_reference(connection, "film", "Ana")
