@@ -220,14 +220,15 @@ def register(
             stored.frames,
             stored.descriptors.shape[1],
         )
-        is_uploaded = upload != UNKNOWN and note_upload(connection, video_id, upload)
+        if upload != UNKNOWN:
+            note_upload(connection, video_id, upload)
         if is_reference:
             catalogue.make_reference(connection, video_id)
     log.info("register video=%s frames=%d", video_id, stored.frames)
     # Descriptors of another kind are compared by whoever made them, not by this engine's index.
     if is_reference and fingerprint == engine.descriptor.fingerprint.key:
         _welcome(engine, video_id)
-    if is_uploaded:
+    if upload != UNKNOWN:
         # It may have been compared before: the claims on it are to be judged by this upload, too.
         send([Message(LOCALIZE, {"query_id": video_id, "reference_ids": []})])
 

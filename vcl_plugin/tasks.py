@@ -1,6 +1,6 @@
-"""The Celery edge of the plugin: `vcl_plugin.localize`, for this engine and any other.
+"""The Celery edge of the plugin: `vcl_plugin.localize` and `vcl_plugin.attach`, for any engine.
 
-In: JSON arguments from the `localize` queue. Out: calls into the worker.
+In: JSON arguments from the queues `localize` and `ingest`. Out: calls into the worker; references.
 docs/reference/tasks.md is its contract.
 """
 
@@ -10,9 +10,14 @@ import logging
 
 from celery.signals import worker_process_init
 
+from retrieval.database import transaction
+from retrieval.errors import Refused
 from retrieval.process import process_engine
 from retrieval.tasks import PATIENT, app, send
-from retrieval.work.messages import LOCALIZE, localize_messages
+from retrieval.work import catalogue
+from retrieval.work.messages import ATTACH, INGEST, LOCALIZE, Message, localize_messages
+from vcl_plugin.claims import assets
+from vcl_plugin.claims.turns import take_references
 from vcl_plugin.worker import LocalizeWorker
 
 log = logging.getLogger(__name__)
@@ -48,3 +53,28 @@ def localize(
     done = worker.localize(query_id, groups)
     # The search's id is put into every line of this task (retrieval/work/journal.py).
     log.info("localize query=%s references=%d done=%d", query_id, len(reference_ids), done)
+
+
+@app.task(name=ATTACH, **PATIENT)
+def attach(video_id: str, owner: str, asset: str) -> None:
+    """Let a registered video stand for an owner's asset, made if it is new.
+
+    From then on what was found of it, and what will be, reaches claims. What is wrong stands in the
+    video's row, where the sender looks.
+    """
+    engine = process_engine()
+    try:
+        with transaction(engine.database) as connection:
+            if not catalogue.read_videos(connection, [video_id]):
+                catalogue.note_unregistered(connection, [video_id])
+                return
+            take_references(connection, [video_id])  # before the asset, as everybody does
+            assets.add_reference(connection, video_id, assets.add_asset(connection, owner, asset))
+    except Refused as error:
+        log.warning("attach video=%s refused: %s", video_id, error)
+        with transaction(engine.database) as connection:
+            catalogue.refuse_foreign(connection, video_id, error.code, str(error))
+        return
+    log.info("attach video=%s owner=%s asset=%s", video_id, owner, asset)
+    # Described by this engine, it is searched against the other references, too.
+    send([Message(INGEST, {"video_id": video_id})])

@@ -17,6 +17,7 @@ REGISTER = "retrieval.register"
 SEARCH = "retrieval.search"
 RESCAN = "retrieval.rescan"
 LOCALIZE = "vcl_plugin.localize"
+ATTACH = "vcl_plugin.attach"
 SWEEP = "retrieval.sweep"
 
 # How urgent a message is, as Celery and Redis count: 0 is taken first.
@@ -52,6 +53,7 @@ ROUTES = {
     SEARCH: Route(Queue.SEARCH),
     RESCAN: Route(Queue.SEARCH, BULK),
     LOCALIZE: Route(Queue.LOCALIZE),
+    ATTACH: Route(Queue.INGEST),
     SWEEP: Route(Queue.MAINTENANCE),
 }
 

@@ -77,7 +77,12 @@ def mark_unsent(connection: Connection, messages: Sequence[Message]) -> list[Mes
     for message in messages:
         if message.task in _UNSENT:
             connection.execute(text(_UNSENT[message.task]), message.arguments)
-    return [message for message in messages if message.task not in _UNSENT]
+    return [
+        message
+        for message in messages
+        # With no references it asks to settle a query, of which no row says that it waits.
+        if message.task not in _UNSENT or message.arguments.get("reference_ids") == []
+    ]
 
 
 def _lost_pairs(connection: Connection, settings: Settings, queued: int) -> list[Message]:

@@ -70,6 +70,36 @@ def test_planted_seconds_come_back_exactly_by_the_engine_s_own_ids(
     assert foreign["ask"](SET_ASIDE.replace(";", ""), search) == []
 
 
+def test_a_video_of_another_engine_reaches_a_claim(foreign: dict[str, Any], arrays: Path):
+    """Attached after it was compared; the upload is told of, and later a second one."""
+    reference, query = noise(60, 21), noise(40, 22)
+    query[10:30] = reference[20:40]
+    told = {"uploader": "bo", "external_id": "yt-1", "url": "https://x.org/1"}
+    files = save(arrays, "work", reference), save(arrays, "copy", query)
+    assert foreign["register"]("work:1", files[0])[0] == "ready"
+    register = {"video_id": "copy:1", "descriptors": files[1], "fingerprint": "my-descriptor-v3"}
+    count = "SELECT count(*) FROM uploads WHERE query_id = 'copy:1' AND uploader = %s"
+    for upload in (told, {"uploader": "cy"}):
+        foreign["vcl"].send_task("retrieval.register", kwargs=register | upload, queue="ingest")
+        wait_until(lambda who=upload["uploader"]: foreign["ask"](count, who) == [(1,)])
+    foreign["localize"]("copy:1", ["work:1"])
+    claims = """SELECT owner, asset, uploader, external_id, url, infringing_seconds
+                FROM infringing_uploads WHERE query_id = 'copy:1' ORDER BY upload_id"""
+    assert foreign["ask"](claims) == []
+    foreign["attach"]("work:1", "Ana", "The work")
+    found = wait_until(lambda: foreign["ask"](claims))
+    assert found == [
+        ("Ana", "The work", "bo", "yt-1", "https://x.org/1", 20.0),
+        ("Ana", "The work", "cy", None, None, 20.0),
+    ]
+    refused = "SELECT message FROM videos WHERE id = %s AND reason = %s"
+    foreign["attach"]("work:1", "Bo", "Another work")
+    [(message,)] = wait_until(lambda: foreign["ask"](refused, "work:1", "refused"))
+    assert "is a reference of asset" in message
+    foreign["attach"]("nobody's", "Bo", "Another work")
+    wait_until(lambda: foreign["ask"](refused, "nobody's", "not_registered"))
+
+
 def test_ids_nobody_registered_end_in_rows_with_the_reason(foreign: dict[str, Any], arrays: Path):
     assert foreign["register"]("known", save(arrays, "known", noise(30, 4)))[0] == "ready"
     ask = foreign["ask"]

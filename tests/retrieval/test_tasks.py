@@ -131,6 +131,8 @@ def test_work_that_no_row_stands_for_is_not_said_to_be_written_down(
     monkeypatch.setattr(tasks.app, "send_task", refuse)
     with pytest.raises(ServiceUnavailable, match=r"ask again for retrieval\.rescan.*'r'"):
         tasks.send([Message(RESCAN, {"reference_id": "r"})])
+    with pytest.raises(ServiceUnavailable, match=r"ask again for vcl_plugin\.localize.*'q'"):
+        tasks.send([Message(LOCALIZE, {"query_id": "q", "reference_ids": []})])
 
 
 def test_a_broker_that_is_down_is_told_within_seconds():
@@ -180,7 +182,7 @@ def coarse_engine(
 
 
 @pytest.mark.usefixtures("site_environment")
-def test_each_upload_that_a_foreign_engine_tells_of_is_settled_once(
+def test_each_upload_that_a_foreign_engine_tells_of_is_written_once_and_settled(
     db: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     np.save(tmp_path / "a.npy", unit_rows(5))
@@ -190,7 +192,7 @@ def test_each_upload_that_a_foreign_engine_tells_of_is_settled_once(
     for again in ({}, told, told, {"uploader": "cy"}):
         tasks.register("v", str(tmp_path / "a.npy"), "isc-1", **again)
     settle = Message(LOCALIZE, {"query_id": "v", "reference_ids": []})
-    assert sent == [settle, settle]
+    assert sent == [settle] * 3
     with transaction(db) as connection:
         rows = connection.exec_driver_sql(
             "SELECT uploader, external_id, url, uploaded_at::text FROM uploads ORDER BY id"

@@ -132,6 +132,7 @@ def add_reference(connection: Connection, video_id: str, asset_id: int) -> None:
     a reference before, what was found of it counts for this asset.
     """
     take_references(connection, [video_id])
+    catalogue.read_video(connection, video_id)
     asset = connection.execute(
         text("SELECT title, removed_at FROM assets WHERE id = :asset FOR SHARE"),
         {"asset": asset_id},

@@ -175,7 +175,7 @@ def exclude(
 
 @reference.command("add")
 def add_reference(
-    videos: Annotated[list[Path], typer.Argument(help="Video files.")],
+    videos: Annotated[list[str], typer.Argument(help="Video files, or ids of registered videos.")],
     asset: Annotated[str, typer.Option("--asset", "-a", help="Number or title of the asset.")],
     wait: Annotated[
         bool,
@@ -190,21 +190,24 @@ def add_reference(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add reference videos of an asset; workers describe them."""
+    """Add reference videos of an asset; workers describe them.
+
+    A video that another engine registered is named by its id; what was found of it is claimed.
+    """
     engine = open_engine()
     with transaction(engine.database) as connection:
         asset_id = assets.find_asset(connection, asset)
     rows: list[dict[str, Any]] = []
-    for path in videos:
+    for name in videos:
         try:
-            video_id = engine.register(path)
+            video_id = _find_registered(engine, name) or engine.register(Path(name))
             with transaction(engine.database) as connection:
                 assets.add_reference(connection, video_id, asset_id)
         except (BadVideo, Refused) as error:
             rows.append(
                 {
                     "id": None,
-                    "title": path.name,
+                    "title": Path(name).name,
                     "status": VideoStatus.FAILED,
                     "reason": error.code,
                     "message": str(error),
@@ -215,7 +218,9 @@ def add_reference(
     ids = [row["id"] for row in rows if row["id"] is not None]
     send(Message(INGEST, {"video_id": each}) for each in ids)
     if wait:
-        _wait_until_compared(engine, ids, timeout)
+        with transaction(engine.database) as connection:
+            ours = [video.id for video in catalogue.read_videos(connection, ids) if video.path]
+        _wait_until_compared(engine, ours, timeout)
     found = iter(_read_videos(engine, ids))
     rows = [row if row["id"] is None else next(found).as_dict() for row in rows]
     with transaction(engine.database) as connection:
@@ -254,6 +259,15 @@ def remove_reference(
     print_outcome(
         f"{video} is no reference any more", {"id": video, "is_reference": False}, as_json
     )
+
+
+def _find_registered(engine: RetrievalEngine, name: str) -> str | None:
+    """The video with that id, unless there is a file of that name."""
+    if Path(name).exists():
+        return None
+    with transaction(engine.database) as connection:
+        found = catalogue.read_videos(connection, [name])
+    return found[0].id if found else None
 
 
 def _wait_until_compared(engine: RetrievalEngine, ids: list[str], timeout: float | None) -> None:

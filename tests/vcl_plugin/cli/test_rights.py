@@ -211,6 +211,23 @@ def test_an_allowed_uploader_loses_the_claims_that_nobody_has_decided(vcl: Vcl, 
     assert (held["owner"], held["reason"]) == ("Ana", "allowed")
 
 
+def test_a_video_registered_by_id_can_stand_for_an_asset(vcl: Vcl, site: str) -> None:
+    """What another engine compared before is claimed as soon as the reference has an asset."""
+    with transaction(connect(site)) as connection:
+        add_upload(connection, "foreign:1")
+        record(connection, "upload", "foreign:1", segment(70, 90))
+        settle_claims(connection, "upload")
+    said = vcl("reference", "add", "foreign:1", "--asset", "The show", "--wait", "--json")
+    assert said.code == 0, said.err
+    assert [(row["id"], row["status"]) for row in json.loads(said.out)] == [("foreign:1", "ready")]
+    claims = {
+        row["owner"]: row["seconds"] for row in json.loads(vcl("claims", "list", "--json").out)
+    }
+    assert claims == {"Ana": 20.0, "Bo": 30.0}
+    assert vcl("reference", "add", "foreign:1", "--asset", "The film").code == 1
+    assert vcl("reference", "add", "nobody's", "--asset", "The film").code == 1
+
+
 def test_one_upload_may_be_allowed_for_one_asset(vcl: Vcl, site: str) -> None:
     vcl("claims", "confirm", 2)
     said = vcl("asset", "allow", "Bo", "--upload", "upload", "--asset", "The show", "--json")
