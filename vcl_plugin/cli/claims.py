@@ -58,8 +58,7 @@ def export_labels(
 ) -> None:
     """Write what reviewers decided as weak labels (copy or not), to train on."""
     engine = open_engine()
-    with transaction(engine.database) as connection:
-        counts = write_labels(connection, out)
+    counts = write_labels(engine, out)
     found = ", ".join(f"{n} {kind}" for kind, n in counts.items())
     print_outcome(f"{out}: {found}", counts, as_json)
 
@@ -149,8 +148,7 @@ def evidence(
     """Write a claim's evidence as one HTML file that needs nothing else and prints well."""
     engine = open_engine()
     path = output or Path(f"claim-{claim}.html")
-    with transaction(engine.database) as connection:
-        write_evidence(connection, path, engine.settings, claim_ids=[claim])
+    write_evidence(engine, path, claim_ids=[claim])
     print_outcome(str(path), {"claim": claim, "path": str(path)}, as_json)
 
 

@@ -236,7 +236,7 @@ def _report(
             empty="no claims",
             title="claims",
         )
-        page = write_evidence(connection, folder / "evidence.html", engine.settings)
+    page = write_evidence(engine, folder / "evidence.html")
     found = sum(row["verdict"].startswith("✓") for row in rows)
     stdout.print(f"{found} of {len(rows)} as planted (both ends within {TOLERANCE:g} s)")
     stdout.print(f"evidence page: {page}")

@@ -21,14 +21,16 @@ from numpy.typing import NDArray
 from PIL import Image
 from sqlalchemy import Connection, text
 
+from retrieval.database import transaction
+from retrieval.engine import RetrievalEngine
 from retrieval.errors import BadVideo, Refused, RetrievalError
 from retrieval.media.roots import confine_path
-from retrieval.media.video import read_frames
+from retrieval.media.video import hash_file, read_frames
 from retrieval.pairing import match_rows
 from retrieval.plugins import Array
 from retrieval.records import Segment, Video
 from retrieval.settings import Settings
-from retrieval.store import read_descriptors, write_atomically
+from retrieval.store import Store, write_atomically
 from retrieval.work import catalogue, pairs
 from vcl_plugin.claims.claims import list_claims, read_claim
 from vcl_plugin.reports.cells import shown
@@ -37,44 +39,111 @@ from vcl_plugin.reports.reports import templates
 THUMBNAIL = (192, 108)
 MOMENTS = 4  # frame pairs shown of each segment
 MAP_PIXELS = 512  # longest side of the similarity picture; longer videos are thinned
+UPLOAD, REFERENCE = "upload", "reference"  # what the page calls the two sides
 
 
 @dataclass(frozen=True)
 class Match:
-    """One reference in one claim: all that the page shows of the pair."""
+    """One reference in one claim: what the database says of the pair."""
 
     reference: Video
-    player: str | None  # where the page finds the file of the reference
     segments: list[dict[str, Any]]
-    similarity: str | None  # data URI; None when the descriptors are gone
-    frames: list[dict[str, Any]]
     run: dict[str, Any]  # who compared the pair, when and with what
+    paths: tuple[str | None, str | None]  # descriptor files of the query and of the reference
+
+
+@dataclass(frozen=True)
+class Case:
+    """One claim: what the database says of it."""
+
+    claim: dict[str, Any]
+    query: Video
+    rules: list[dict[str, Any]]
+    matches: list[Match]
+
+
+class Films:
+    """The video files of a page, each hashed once: what was put in a file's place is not shown."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        self.settings, self.folder = settings, folder.resolve()
+        self._checked: dict[str, tuple[Path, tuple[int, ...]] | BadVideo] = {}
+
+    def open(self, video: Video, side: str) -> Path:
+        """Where the file lies that was compared; BadVideo if it does not lie there any more."""
+        if video.id not in self._checked:
+            try:
+                self._checked[video.id] = self._check(video, side)
+            except BadVideo as error:
+                self._checked[video.id] = error
+        found = self._checked[video.id]
+        if isinstance(found, BadVideo):
+            raise found
+        path, seal = found
+        if _seal(path, side) != seal:
+            raise _replaced(side)
+        return path
+
+    def link(self, video: Video, side: str) -> str | None:
+        """The file as the page finds it below its own folder; None if it lies anywhere else.
+
+        A full path is dead on every other machine, and tells how this one's folders are named.
+        """
+        try:
+            target = self.open(video, side).resolve()
+        except BadVideo:
+            return None
+        if not target.is_relative_to(self.folder):
+            return None
+        return quote(target.relative_to(self.folder).as_posix())  # `#` and `?` would end the path
+
+    def _check(self, video: Video, side: str) -> tuple[Path, tuple[int, ...]]:
+        if video.path is None or video.content_hash is None:
+            raise BadVideo(f"the {side} was registered without a file", code="missing")
+        try:
+            path = confine_path(video.path, self.settings.roots)
+            seal = _seal(path, side)
+            digest = hash_file(path)
+        except BadVideo:
+            raise BadVideo(
+                f"the file of the {side} cannot be read where it was", code="missing"
+            ) from None
+        if digest != video.content_hash:
+            raise _replaced(side)
+        return path, seal
+
+
+def _seal(path: Path, side: str) -> tuple[int, ...]:
+    """What changes when a file is replaced or written to; nobody can set a ctime back."""
+    try:
+        found = path.stat()
+    except OSError:
+        raise BadVideo(f"the file of the {side} is not where it was", code="missing") from None
+    return found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns
+
+
+def _replaced(side: str) -> BadVideo:
+    return BadVideo(f"the file of the {side} is not the one that was compared", code="replaced")
 
 
 def write_evidence(
-    connection: Connection, path: Path, settings: Settings, claim_ids: Sequence[int] | None = None
+    engine: RetrievalEngine, path: Path, claim_ids: Sequence[int] | None = None
 ) -> Path:
-    """A page of these claims, or of all."""
-    if claim_ids is None:
-        claim_ids = sorted(row["id"] for row in list_claims(connection))
-    cases = []
-    for claim_id in claim_ids:
-        claim = read_claim(connection, claim_id)
-        query = catalogue.read_video(connection, claim["query_id"])
-        cases.append(
-            {
-                "claim": claim,
-                "query": query,
-                "player": _link(query.path, path.parent),
-                "rules": _rules(connection, claim_id),
-                "matches": _matches(connection, claim, settings, path.parent),
-            }
-        )
+    """A page of these claims, or of all.
+
+    All is read from the database first: decoding takes minutes, and a transaction that idles as
+    long is ended by the server.
+    """
+    with transaction(engine.database) as connection:
+        if claim_ids is None:
+            claim_ids = sorted(row["id"] for row in list_claims(connection))
+        cases = [_read_case(connection, claim_id) for claim_id in claim_ids]
+    films = Films(engine.settings, path.parent)
     page = (
         templates()
         .get_template("evidence.html")
         .render(
-            cases=cases,
+            cases=[_dress_case(case, engine.store, films) for case in cases],
             shown=shown,
             written_at=datetime.now(UTC),
             version=version("vcl-plugin"),
@@ -89,6 +158,57 @@ def write_evidence(
     return path
 
 
+def _read_case(connection: Connection, claim_id: int) -> Case:
+    claim = read_claim(connection, claim_id)
+    query = catalogue.read_video(connection, claim["query_id"])
+    references = dict.fromkeys(each["reference_id"] for each in claim["segments"])
+    matches = [_read_match(connection, claim, each) for each in references]
+    return Case(claim, query, _rules(connection, claim_id), matches)
+
+
+def _read_match(connection: Connection, claim: dict[str, Any], reference_id: str) -> Match:
+    run = _read_run(connection, claim["id"], reference_id)
+    query_path, reference_path = (
+        catalogue.find_descriptors(connection, each, run["fingerprint"])
+        for each in (claim["query_id"], reference_id)
+    )
+    return Match(
+        catalogue.read_video(connection, reference_id),
+        [each for each in claim["segments"] if each["reference_id"] == reference_id],
+        run,
+        (query_path, reference_path),
+    )
+
+
+def _dress_case(case: Case, store: Store, films: Films) -> dict[str, Any]:
+    """The case with its pictures, as the template takes it."""
+    return {
+        "claim": case.claim,
+        "query": case.query,
+        "player": films.link(case.query, UPLOAD),
+        "rules": case.rules,
+        "matches": [_dress_match(case.query, match, store, films) for match in case.matches],
+    }
+
+
+def _dress_match(query: Video, match: Match, store: Store, films: Films) -> dict[str, Any]:
+    arrays = _read_arrays(store, match)
+    frames, hindrance = [], None
+    try:
+        frames = _frame_pairs(query, match, films)
+    except BadVideo as error:
+        hindrance = str(error)
+    return {
+        "reference": match.reference,
+        "player": films.link(match.reference, REFERENCE),
+        "segments": match.segments,
+        "similarity": None if arrays is None else draw_similarity(*arrays),
+        "frames": frames,
+        "hindrance": hindrance,
+        "run": match.run,
+    }
+
+
 def _rules(connection: Connection, claim_id: int) -> list[dict[str, Any]]:
     """The policy that the claim follows, rule by rule: the thresholds it has to pass."""
     rows = connection.execute(
@@ -101,29 +221,6 @@ def _rules(connection: Connection, claim_id: int) -> list[dict[str, Any]]:
         {"claim": claim_id},
     )
     return [dict(row) for row in rows.mappings()]
-
-
-def _matches(
-    connection: Connection, claim: dict[str, Any], settings: Settings, folder: Path
-) -> list[Match]:
-    matches = []
-    for reference_id in dict.fromkeys(each["reference_id"] for each in claim["segments"]):
-        segments = [each for each in claim["segments"] if each["reference_id"] == reference_id]
-        query = catalogue.read_video(connection, claim["query_id"])
-        reference = catalogue.read_video(connection, reference_id)
-        run = _read_run(connection, claim["id"], reference_id)
-        arrays = _read_arrays(connection, (claim["query_id"], reference_id), run["fingerprint"])
-        matches.append(
-            Match(
-                reference,
-                _link(reference.path, folder),
-                segments,
-                None if arrays is None else draw_similarity(*arrays),
-                _frame_pairs(query, reference, segments, settings),
-                run,
-            )
-        )
-    return matches
 
 
 def _read_run(connection: Connection, claim_id: int, reference_id: str) -> dict[str, Any]:
@@ -150,17 +247,14 @@ def _read_run(connection: Connection, claim_id: int, reference_id: str) -> dict[
     }
 
 
-def _read_arrays(
-    connection: Connection, video_ids: tuple[str, str], fingerprint: str
-) -> tuple[Array, Array] | None:
-    """The descriptors that were compared; None when a file of them is gone."""
-    query, reference = (
-        catalogue.find_descriptors(connection, each, fingerprint) for each in video_ids
-    )
+def _read_arrays(store: Store, match: Match) -> tuple[Array, Array] | None:
+    """The descriptors that were compared; None when a file of them is gone or not ours to read."""
+    query, reference = match.paths
     if query is None or reference is None:
         return None
+    kind = match.run["fingerprint"]
     try:
-        return match_rows(read_descriptors(query), read_descriptors(reference))
+        return match_rows(store.read(query, kind), store.read(reference, kind))
     except RetrievalError:
         return None
 
@@ -179,23 +273,17 @@ def draw_similarity(query: Array, reference: Array) -> str:
     return _data_uri(buffer.getvalue(), "png")
 
 
-def _frame_pairs(
-    query: Video,
-    reference: Video,
-    segments: Sequence[dict[str, Any]],
-    settings: Settings,
-) -> list[dict[str, Any]]:
-    """A few moments of each segment, query and reference side by side; none if a file is gone."""
+def _frame_pairs(query: Video, match: Match, films: Films) -> list[dict[str, Any]]:
+    """A few moments of each segment, query and reference side by side."""
     moments = []
-    for found in map(Segment.from_dict, segments):
+    for found in map(Segment.from_dict, match.segments):
         for share in (np.arange(MOMENTS) + 0.5) / MOMENTS:
             query_second = found.query.start + found.query.seconds * float(share)
             moments.append((query_second, found.line.reference_at(query_second)))
-    try:
-        query_frames = _thumbnails(query, [moment[0] for moment in moments], settings)
-        reference_frames = _thumbnails(reference, [moment[1] for moment in moments], settings)
-    except BadVideo:
-        return []
+    query_frames = _thumbnails(query, UPLOAD, [moment[0] for moment in moments], films)
+    reference_frames = _thumbnails(
+        match.reference, REFERENCE, [moment[1] for moment in moments], films
+    )
     return [
         {
             "query_second": q,
@@ -207,21 +295,20 @@ def _frame_pairs(
     ]
 
 
-def _thumbnails(video: Video, seconds: Sequence[float], settings: Settings) -> dict[int, str]:
-    if video.path is None:
-        raise BadVideo(f"video {video.id!r} has no file here", code="missing")
+def _thumbnails(video: Video, side: str, seconds: Sequence[float], films: Films) -> dict[int, str]:
     wanted = {int(second) for second in seconds}
     found: dict[int, str] = {}
     with read_frames(
-        confine_path(video.path, settings.roots),
+        films.open(video, side),
         size=THUMBNAIL,
         max_frames=max(wanted) + 1,
-        timeout=settings.decode_timeout,
+        timeout=films.settings.decode_timeout,
     ) as reader:
         for times, frames in reader:
             for time, frame in zip(times, frames, strict=True):
                 if int(time) in wanted:
                     found[int(time)] = _jpeg(frame)
+    films.open(video, side)  # what was decoded is what was hashed
     return found
 
 
@@ -233,14 +320,3 @@ def _jpeg(frame: NDArray[np.uint8]) -> str:
 
 def _data_uri(content: bytes, kind: str) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
-
-
-def _link(path: str | None, folder: Path) -> str | None:
-    """Where a page in `folder` finds the file: beside it if it can, else by its full path."""
-    if path is None or not Path(path).is_file():
-        return None
-    target = Path(path).resolve()
-    beside = folder.resolve()
-    if target.is_relative_to(beside):
-        return quote(target.relative_to(beside).as_posix())  # `#` and `?` would end the path
-    return target.as_uri()

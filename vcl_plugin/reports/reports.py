@@ -19,7 +19,7 @@ from markupsafe import Markup
 from sqlalchemy import Connection, text
 
 from retrieval.errors import NotFound, Refused
-from vcl_plugin.reports.cells import is_numeric, plain, shown
+from vcl_plugin.reports.cells import is_numeric, plain, shown, visible
 
 REPORTS = {
     "infringing_segments": "every segment under a standing claim, with both spans and its score",
@@ -176,9 +176,16 @@ def write_html(report: Report) -> str:
 
 
 def templates() -> Environment:
+    """Pages: whatever is put into one is escaped, and what would act in it made visible."""
     return Environment(
+        finalize=_seen,
         loader=PackageLoader("vcl_plugin.reports"),
         autoescape=select_autoescape(),
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def _seen(value: Any) -> Any:
+    is_text = isinstance(value, str) and not isinstance(value, Markup)
+    return visible(value, "\n") if is_text else value

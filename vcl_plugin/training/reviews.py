@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 from sqlalchemy import Connection, text
 
+from retrieval.database import transaction
+from retrieval.engine import RetrievalEngine
 from retrieval.errors import RetrievalError
-from retrieval.store import read_descriptors
 from vcl_plugin.claims.claims import ENGINE
 from vcl_plugin.evaluation.folder import LabelledPair, write_folder
 from vcl_plugin.training.datasets import write_weak
@@ -45,20 +46,26 @@ def read_decisions(connection: Connection) -> dict[PairKey, bool]:
     return {(row.query_id, row.reference_id): bool(row.is_copy) for row in rows}
 
 
-def export_labels(connection: Connection, out: Path) -> dict[str, int]:
+def export_labels(engine: RetrievalEngine, out: Path) -> dict[str, int]:
     """Write the judged pairs as a folder of weak labels; returns how many of each kind.
 
-    A pair whose two videos have no descriptors of one kind any more is left out and counted.
+    A pair whose two videos have no descriptors of one kind any more, or none in the store and the
+    media roots, is left out and counted.
     """
-    decisions = read_decisions(connection)
+    with transaction(engine.database) as connection:
+        decisions = read_decisions(connection)
+        paths = {key: _find_paths(connection, key) for key in decisions}
     features: dict[str, np.ndarray] = {}
     kept: dict[PairKey, bool] = {}
     for key, is_copy in decisions.items():
+        if not paths[key]:
+            continue
         try:
-            for video, path in zip(key, _paths(connection, key), strict=True):
+            for video, path in zip(key, paths[key], strict=True):
                 if video not in features:
-                    features[video] = np.asarray(read_descriptors(path).descriptors, np.float32)
-        except (RetrievalError, LookupError):
+                    stored = engine.store.read(path)
+                    features[video] = np.asarray(stored.descriptors, np.float32)
+        except RetrievalError:
             continue
         kept[key] = is_copy
     write_folder(out, features, [LabelledPair(*key, truth=()) for key in kept])
@@ -70,7 +77,7 @@ def export_labels(connection: Connection, out: Path) -> dict[str, int]:
     }
 
 
-def _paths(connection: Connection, key: PairKey) -> tuple[str, str]:
+def _find_paths(connection: Connection, key: PairKey) -> tuple[str, ...]:
     """Descriptor files of both videos, made by one descriptor: the latest that both have."""
     row = connection.execute(
         text("""
@@ -81,6 +88,4 @@ def _paths(connection: Connection, key: PairKey) -> tuple[str, str]:
         ORDER BY reference.created_at DESC LIMIT 1"""),
         {"query": key[0], "reference": key[1]},
     ).first()
-    if row is None:
-        raise LookupError(key)
-    return row.query, row.reference
+    return () if row is None else (row.query, row.reference)

@@ -6,6 +6,8 @@ import numpy as np
 from sqlalchemy import Connection, text
 
 from retrieval.database import connect, transaction
+from retrieval.engine import RetrievalEngine
+from retrieval.settings import Settings
 from tests.vcl_plugin.world import add_reference, add_upload, record, segment
 from vcl_plugin.claims.claims import decide_claim, list_claims
 from vcl_plugin.claims.settlement import settle_claims
@@ -50,10 +52,24 @@ def test_decided_claims_are_exported_as_weak_labels(database: str, tmp_path) -> 
             ("wrong", "film"): False,
         }
         describe(connection, tmp_path, "film", "copy", "wrong")
-        counts = export_labels(connection, tmp_path / "out")
+    engine = RetrievalEngine(Settings(home=tmp_path / "home"), connect(database))
+    counts = export_labels(engine, tmp_path / "out")
     assert counts == {"copies": 1, "others": 1, "without_descriptors": 1}
     pairs = FolderPairs([tmp_path / "out"], knows_boxes=False)
     labels = {pair.key.split("/")[-2]: pair for pair in (pairs.pair(0), pairs.pair(1))}
     assert labels["copy"].is_copy
     assert labels["copy"].boxes is None
     assert labels["wrong"].is_copy is False
+
+
+def test_descriptors_outside_the_media_roots_are_not_exported(database: str, tmp_path) -> None:
+    (tmp_path / "media").mkdir()
+    (tmp_path / "secrets").mkdir()
+    with transaction(connect(database)) as connection:
+        add_reference(connection, "film", "Ana")
+        decide_claim(connection, claim_on(connection, "copy"), "active", "ana")
+        describe(connection, tmp_path / "media", "film")
+        describe(connection, tmp_path / "secrets", "copy")
+    settings = Settings(home=tmp_path / "home", media_roots=str(tmp_path / "media"))
+    counts = export_labels(RetrievalEngine(settings, connect(database)), tmp_path / "out")
+    assert counts == {"copies": 0, "others": 0, "without_descriptors": 1}
