@@ -81,6 +81,11 @@ def hold_segments(connection: Connection, query_id: str) -> None:
                 ON assets.id = coalesce(reference_videos.asset_id, claims.asset_id)
             WHERE segments.query_id = :query
               AND segments.held IS DISTINCT FROM 'low_information'
+        ), held_by AS MATERIALIZED (
+            -- All that an owner matches at once: one localizer finds two pieces where another
+            -- finds one. And once an owner, for comparing segments with segments is quadratic.
+            SELECT owner_id, range_agg(query_span) AS spans
+            FROM mine WHERE is_protected AND score >= :strong GROUP BY owner_id
         ), judged AS (
             SELECT mine.*, CASE
                 WHEN EXISTS (SELECT 1 FROM reference_videos
@@ -100,29 +105,34 @@ def hold_segments(connection: Connection, query_id: str) -> None:
                         AND exclusions.span && mine.reference_span)
                      >= :covered * (upper(mine.reference_span) - lower(mine.reference_span))
                     THEN 'excluded'
-                WHEN (SELECT count(*) FROM (
-                          SELECT 1 FROM mine AS other
-                          WHERE other.owner_id <> mine.owner_id AND other.score >= :strong
-                            AND other.is_protected AND mine.is_protected
-                            AND other.query_span && mine.query_span
-                          GROUP BY other.owner_id
-                          -- All that an owner matches here at once: one localizer finds two
-                          -- pieces where another finds one.
-                          HAVING covered_seconds(range_agg(other.query_span * mine.query_span))
-                              >= :covered * (upper(mine.query_span) - lower(mine.query_span))
-                      ) AS others) >= :others THEN 'shared_footage'
+                WHEN mine.is_protected
+                 AND (SELECT count(*) FROM held_by AS other
+                      WHERE other.owner_id <> mine.owner_id AND other.spans && mine.query_span
+                        AND covered_seconds(other.spans * nummultirange(mine.query_span))
+                            >= :covered * (upper(mine.query_span) - lower(mine.query_span)))
+                     >= :others THEN 'shared_footage'
                 END AS reason
             FROM mine
+        ), strong AS MATERIALIZED (
+            SELECT reference_id, pair_id, asset_id, range_agg(query_span) AS spans
+            FROM judged WHERE reason IS NULL AND score >= :strong
+            GROUP BY reference_id, pair_id, asset_id
+        ), weak AS MATERIALIZED (
+            SELECT * FROM judged WHERE reason IS NULL AND score < :strong
         ), settled AS (
             SELECT id, coalesce(reason, CASE
-                WHEN (SELECT covered_seconds(range_agg(later.query_span * judged.query_span))
-                      FROM judged AS later
+                WHEN (SELECT covered_seconds(range_agg(
+                                 later.spans * nummultirange(judged.query_span)))
+                      FROM (SELECT * FROM strong
+                            -- What is too weak to count takes away only what is weaker still.
+                            UNION ALL
+                            SELECT weak.reference_id, weak.pair_id, weak.asset_id,
+                                   nummultirange(weak.query_span)
+                            FROM weak WHERE weak.score >= judged.score) AS later
                       WHERE later.reference_id = judged.reference_id
-                        AND later.pair_id > judged.pair_id AND later.reason IS NULL
-                        AND later.query_span && judged.query_span
-                        AND later.asset_id IS NOT DISTINCT FROM judged.claimed_id
-                        -- What is too weak to count takes nothing away.
-                        AND later.score >= least(judged.score, :strong))
+                        AND later.pair_id > judged.pair_id
+                        AND later.spans && judged.query_span
+                        AND later.asset_id IS NOT DISTINCT FROM judged.claimed_id)
                      >= :again * (upper(judged.query_span) - lower(judged.query_span))
                     THEN 'superseded'
                 END) AS held
