@@ -16,11 +16,14 @@ for the uploads of that time: uploaded again by somebody else, it is raised agai
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, text
 
 from retrieval.errors import NotFound, Refused
+from vcl_plugin.claims.policies import say_actions
 
 TRANSITIONS: dict[str, frozenset[str]] = {
     "potential": frozenset({"active", "released", "expired"}),
@@ -33,6 +36,18 @@ TRANSITIONS: dict[str, frozenset[str]] = {
 STANDING = ("potential", "active", "disputed", "upheld")
 REASONS = ("misidentified", "authorised", "fair_use", "public_domain", "original")
 ENGINE = "engine"  # the actor of what no person did
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a rule that moves claims: its number, and who did what."""
+
+    id: int
+    actor: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.actor} {self.what}"
 
 
 def decide_claim(
@@ -86,7 +101,7 @@ def list_claims(
         ORDER BY claims.id DESC LIMIT :limit"""),
         {"status": status, "query": query_id, "owner": owner, "limit": limit},
     )
-    return [dict(row) for row in rows.mappings()]
+    return [_claim(row) for row in rows.mappings()]
 
 
 def list_standing(connection: Connection, asset_id: int) -> list[int]:
@@ -133,14 +148,21 @@ def read_claim(connection: Connection, claim_id: int) -> dict[str, Any]:
         {"id": claim_id},
     )
     return {
-        **found,
+        **_claim(found),
         "segments": [dict(row) for row in segments.mappings()],
         "uploads": [dict(row) for row in uploads.mappings()],
         "events": [dict(row) for row in events.mappings()],
     }
 
 
-def open_claim(connection: Connection, asset_id: int, query_id: str, status: str, note: str) -> int:
+def open_claim(
+    connection: Connection,
+    asset_id: int,
+    query_id: str,
+    status: str,
+    note: str,
+    change: Change | None = None,
+) -> int:
     """Raise the claim of an asset on an upload, by the engine; there is one at most."""
     claim_id = connection.execute(
         text("""
@@ -148,8 +170,15 @@ def open_claim(connection: Connection, asset_id: int, query_id: str, status: str
         RETURNING id"""),
         {"asset": asset_id, "query": query_id, "status": status},
     ).scalar_one()
-    _write_event(connection, claim_id, ENGINE, None, status, None, note)
+    _write_event(connection, claim_id, ENGINE, None, status, None, note, change)
     return int(claim_id)
+
+
+def remark_claim(
+    connection: Connection, claim_id: int, status: str, note: str, change: Change | None = None
+) -> None:
+    """Write into the history what the engine did to a claim that keeps its status."""
+    _write_event(connection, claim_id, ENGINE, status, status, None, note, change)
 
 
 def move_claim(
@@ -160,6 +189,7 @@ def move_claim(
     actor: str,
     reason: str | None,
     note: str | None,
+    change: Change | None = None,
 ) -> None:
     """Write a transition that the caller has checked, with its event."""
     connection.execute(
@@ -168,7 +198,7 @@ def move_claim(
         WHERE id = :id"""),
         {"id": claim_id, "status": to_status, "reason": reason},
     )
-    _write_event(connection, claim_id, actor, from_status, to_status, reason, note)
+    _write_event(connection, claim_id, actor, from_status, to_status, reason, note, change)
     if (to_status, reason) == ("released", "authorised"):
         _allow_uploads(connection, claim_id, actor)
 
@@ -191,7 +221,10 @@ def _allow_uploads(connection: Connection, claim_id: int, actor: str) -> None:
 
 
 _CLAIM_ROW = """
-    SELECT claims.id, claims.status, claims.action, owners.name AS owner, assets.title AS asset,
+    SELECT claims.id, claims.status, claims.action,
+           (SELECT jsonb_object_agg(territory, action) FROM claim_territories
+            WHERE claim_id = claims.id) AS actions,
+           owners.name AS owner, assets.title AS asset,
            videos.title AS query, claims.query_id, claims.seconds, claims.segments AS segment_count,
            claims.score, claims.created_at, uploads.uploader, claims.uploads AS times_uploaded
     FROM claims
@@ -199,6 +232,11 @@ _CLAIM_ROW = """
     JOIN owners ON owners.id = assets.owner_id
     JOIN videos ON videos.id = claims.query_id
     LEFT JOIN uploads ON uploads.id = claims.upload_id"""
+
+
+def _claim(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """A row of `_CLAIM_ROW` with what the claim does where, as a person reads it."""
+    return {**row, "actions": say_actions(row["actions"]) if row["actions"] else row["action"]}
 
 
 def _write_event(
@@ -209,11 +247,15 @@ def _write_event(
     to_status: str,
     reason: str | None,
     note: str | None,
+    change: Change | None,
 ) -> None:
+    """The history names the change of a rule in words, for whoever reads it, and by its number."""
+    if change is not None:
+        note = f"{note}, since {change}"
     connection.execute(
         text("""
-        INSERT INTO claim_events (claim_id, actor, from_status, to_status, reason, note)
-        VALUES (:claim, :actor, :from_status, :to_status, :reason, :note)"""),
+        INSERT INTO claim_events (claim_id, actor, from_status, to_status, reason, note, change_id)
+        VALUES (:claim, :actor, :from_status, :to_status, :reason, :note, :change)"""),
         {
             "claim": claim_id,
             "actor": actor,
@@ -221,5 +263,6 @@ def _write_event(
             "to_status": to_status,
             "reason": reason,
             "note": note,
+            "change": None if change is None else change.id,
         },
     )

@@ -72,6 +72,7 @@ class Policy:
 
     name: str
     rules: tuple[Rule, ...]
+    version: int = field(default=0, compare=False)  # 0: not written down yet
 
     def __post_init__(self) -> None:
         if not self.name.strip():
@@ -155,6 +156,25 @@ def most_restrictive(actions: Iterable[str]) -> str:
     return max(actions, key=ACTIONS.index)
 
 
+def say_actions(decided: Mapping[str, str]) -> str:
+    """What happens where, the most restrictive first and the rest of the world last.
+
+    >>> say_actions({"WW": "monetize", "FR": "block", "DE": "block"})
+    'block in DE, FR; monetize elsewhere'
+    >>> say_actions({"WW": "track", "DE": "track"})
+    'track'
+    """
+    world = decided.get(WORLD)
+    named = {place: action for place, action in decided.items() if action != world}
+    words = [
+        f"{action} in {', '.join(sorted(place for place in named if named[place] == action))}"
+        for action in sorted(set(named.values()), key=ACTIONS.index, reverse=True)
+    ]
+    if world is not None:
+        words.append(f"{world} elsewhere" if named else world)
+    return "; ".join(words)
+
+
 def union_seconds(spans: Iterable[Span]) -> float:
     """Seconds covered by at least one span.
 
@@ -189,3 +209,25 @@ def _applies(rule: Rule, evidence: Evidence) -> bool:
         and query_share >= rule.min_query_share
         and reference_share >= rule.min_reference_share
     )
+
+
+def explain(decided: Mapping[str, str], policies: Mapping[str, Policy], evidence: Evidence) -> str:
+    """Why a claim does what it does, with the rules that decide somewhere: a policy may have
+    others by the time somebody asks.
+    """
+    whys = []
+    for policy in dict.fromkeys(policies[each] for each in decided):
+        places = [each for each in decided if policies[each] == policy]
+        rules = [
+            str(rule)
+            for rule in list_applying(policy, evidence)
+            if any(
+                decided[place] == rule.action
+                and (not rule.territories or place in rule.territories)
+                for place in places
+            )
+        ]
+        whys.append(f"policy {policy.name}: {'; '.join(rules)}")
+    if len(set(decided.values())) == 1:
+        return ", ".join(whys)
+    return f"{say_actions(decided)} ({', '.join(whys)})"

@@ -18,6 +18,7 @@ from vcl_plugin.claims.policies import (
     lowest_score,
     most_restrictive,
     name_territories,
+    say_actions,
     union_seconds,
 )
 
@@ -63,6 +64,7 @@ def rehearse_policy(
                     "query_id": key[0],
                     "query": evidence.query,
                     "action": most_restrictive(decided.values()),
+                    "actions": say_actions(decided),
                     "territories": sorted(decided),
                     "seconds": union_seconds(spans),
                     "claim_today": today.get(key),

@@ -7,6 +7,7 @@ Every function is one step of the caller's transaction.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -70,8 +71,8 @@ def set_ownership(
     )
 
 
-def add_policy(connection: Connection, policy: Policy) -> None:
-    """Write a policy, or put new rules in the place of its old ones."""
+def add_policy(connection: Connection, policy: Policy, author: str = "unknown") -> int:
+    """Write a policy, or the next version of one; returns the version. Earlier ones are kept."""
     for rule in policy.rules:
         check_territories(connection, sorted(rule.territories))
     take_everybody(connection)
@@ -79,44 +80,49 @@ def add_policy(connection: Connection, policy: Policy) -> None:
         text("INSERT INTO policies (name) VALUES (:name) ON CONFLICT DO NOTHING"),
         {"name": policy.name},
     )
-    policy_id = connection.execute(
-        text("SELECT id FROM policies WHERE name = :name"), {"name": policy.name}
+    version: int = connection.execute(
+        text("""
+        UPDATE policies SET version = 1 + coalesce(
+            (SELECT max(version) FROM policy_versions WHERE policy_id = policies.id), 0)
+        WHERE name = :name RETURNING version"""),
+        {"name": policy.name},
     ).scalar_one()
+    key = {"name": policy.name, "version": version}
     connection.execute(
-        text("DELETE FROM policy_rules WHERE policy_id = :policy"), {"policy": policy_id}
+        text("""
+        INSERT INTO policy_versions (policy_id, version, author)
+        SELECT id, version, :author FROM policies WHERE name = :name"""),
+        {"name": policy.name, "author": author},
     )
     connection.execute(
         text("""
-        INSERT INTO policy_rules (policy_id, position, action, min_seconds, min_query_share,
-                                  min_reference_share, min_score, territories)
-        VALUES (:policy, :position, :action, :min_seconds, :min_query_share,
-                :min_reference_share, :min_score, :territories)"""),
+        INSERT INTO policy_rules (policy_id, version, position, action, min_seconds,
+                                  min_query_share, min_reference_share, min_score, territories)
+        SELECT id, :version, :position, :action, :min_seconds, :min_query_share,
+               :min_reference_share, :min_score, CAST(:territories AS text[])
+        FROM policies WHERE name = :name"""),
         [
             {
-                "policy": policy_id,
-                "position": position,
-                "action": rule.action,
-                "min_seconds": rule.min_seconds,
-                "min_query_share": rule.min_query_share,
-                "min_reference_share": rule.min_reference_share,
-                "min_score": rule.min_score,
-                "territories": sorted(rule.territories),
+                **{**key, "position": position},
+                **{**asdict(rule), "territories": sorted(rule.territories)},
             }
             for position, rule in enumerate(policy.rules, start=1)
         ],
     )
+    return version
 
 
 def read_policy(connection: Connection, name: str) -> Policy:
     rows = connection.execute(
         text("""
-        SELECT policy_rules.* FROM policies JOIN policy_rules ON policy_id = policies.id
+        SELECT policy_rules.* FROM policies
+        JOIN policy_rules ON policy_id = policies.id AND policy_rules.version = policies.version
         WHERE policies.name = :name ORDER BY position"""),
         {"name": name},
     ).all()
     if not rows:
         raise NotFound(f"there is no policy {name!r}; `vcl policy list` shows them all")
-    return Policy(name, tuple(_rule(row) for row in rows))
+    return Policy(name, tuple(_rule(row) for row in rows), rows[0].version)
 
 
 def read_asset_policies(connection: Connection, asset_id: int) -> dict[str, Policy]:
@@ -173,13 +179,18 @@ def list_followers(connection: Connection, name: str, owner: str | None = None) 
     return list(found.scalars())
 
 
-def list_policies(connection: Connection) -> list[dict[str, Any]]:
+def list_policies(connection: Connection, with_history: bool = False) -> list[dict[str, Any]]:
+    """Policies as they are now, rule by rule, or in every version that they had."""
     rows = connection.execute(
         text("""
         SELECT policies.name AS policy, position AS rule, action, min_seconds, min_query_share,
-               min_reference_share, min_score, territories
-        FROM policies JOIN policy_rules ON policy_id = policies.id
-        ORDER BY policies.name, position""")
+               min_reference_share, min_score, territories, policy_rules.version, author,
+               policy_versions.created_at AS written_at
+        FROM policy_rules JOIN policy_versions USING (policy_id, version)
+        JOIN policies ON policies.id = policy_id
+        WHERE :all OR policy_rules.version = policies.version
+        ORDER BY policies.name, policy_rules.version, position"""),
+        {"all": with_history},
     )
     return [dict(row) for row in rows.mappings()]
 
@@ -246,12 +257,8 @@ def exclude_span(
         VALUES (:video, numrange(CAST(:start AS numeric), CAST(:end AS numeric)), :actor, :note,
                 :claim)"""),
         {
-            "video": video_id,
-            "start": start,
-            "end": end,
-            "actor": actor,
-            "note": note,
-            "claim": claim_id,
+            **{"video": video_id, "start": start, "end": end},
+            **{"actor": actor, "note": note, "claim": claim_id},
         },
     )
 
@@ -297,12 +304,8 @@ def allow_use(
         VALUES (:owner, :asset, :uploader, :upload, :actor, :note)"""),
         [
             {
-                "owner": owner_id,
-                "asset": asset_id,
-                "uploader": uploader,
-                "upload": each,
-                "actor": actor,
-                "note": note,
+                **{"owner": owner_id, "asset": asset_id, "uploader": uploader},
+                **{"upload": each, "actor": actor, "note": note},
             }
             for each in upload_ids
         ],

@@ -15,30 +15,35 @@ from itertools import chain
 
 from sqlalchemy import Connection, text
 
-from retrieval.records import Span
-from vcl_plugin.claims.claims import ENGINE, STANDING, decide_claim, move_claim, open_claim
+from vcl_plugin.claims.claims import (
+    ENGINE,
+    STANDING,
+    Change,
+    move_claim,
+    open_claim,
+    remark_claim,
+)
 from vcl_plugin.claims.guard import hold_segments
 from vcl_plugin.claims.matches import gather_evidence, read_exclusions, read_matches
 from vcl_plugin.claims.policies import (
     Evidence,
     Policy,
     decide,
-    list_applying,
+    explain,
     lowest_score,
     most_restrictive,
 )
-from vcl_plugin.claims.rights import exclude_span, read_asset_policies
-from vcl_plugin.claims.turns import take_references
+from vcl_plugin.claims.rights import read_asset_policies
 from vcl_plugin.claims.uploads import name_uploads
 
 
-def settle_claims(connection: Connection, query_id: str) -> list[int]:
+def settle_claims(connection: Connection, query_id: str, change: Change | None = None) -> list[int]:
     """Bring the claims on an upload in line with its segments; returns those that stand.
 
     It looks at all segments of the upload, so the order in which pairs finish does not matter. The
     upload's row is locked: two workers that finish pairs of it settle one after the other. So are
     its claims, by a statement of their own: one that waits for a person's decision and reads on
-    would still see what was true before it.
+    would still see what was true before it. What follows from a changed rule is noted with it.
     """
     connection.execute(
         text("SELECT 1 FROM videos WHERE id = :query FOR NO KEY UPDATE"), {"query": query_id}
@@ -55,81 +60,15 @@ def settle_claims(connection: Connection, query_id: str) -> list[int]:
         policies = read_asset_policies(connection, asset_id)
         evidence = gather_evidence(rows, exclusions)
         # What no rule would have looked at must not count towards what a rule decided.
-        floor = lowest_score(policies.values(), evidence)
+        floor = lowest_score(dict.fromkeys(policies.values()), evidence)
         counted = {row.id: row.held is None and row.score >= floor for row in rows}
-        claim_id = _settle(connection, asset_id, query_id, evidence, policies, counted)
+        claim_id = _settle(connection, asset_id, query_id, evidence, policies, counted, change)
         if claim_id is not None:
             standing.append(claim_id)
-    _expire_bare(connection, query_id, [asset_id for _, asset_id in matches])
+    _expire_bare(connection, query_id, [asset_id for _, asset_id in matches], change)
     _recount(connection, query_id)
     name_uploads(connection, query_id)
     return standing
-
-
-def release_and_exclude(
-    connection: Connection, claim_id: int, actor: str, reason: str | None, note: str | None
-) -> list[int]:
-    """Release a claim and let the footage it rests on prove nothing any more.
-
-    Sibling claims that rest on nothing else are released with it; returns their ids. References
-    that come to the claim while it waits were not what the person looked at, and stay.
-    """
-    references = list(
-        connection.execute(
-            text("SELECT DISTINCT reference_id FROM segments WHERE claim_id = :claim"),
-            {"claim": claim_id},
-        ).scalars()
-    )
-    take_references(connection, references)
-    uploads = _lock_uploads(connection, claim_id, references)
-    spans = connection.execute(
-        text("""
-        SELECT reference_id, lower(reference_span)::float AS low,
-               upper(reference_span)::float AS high
-        FROM segments WHERE claim_id = :claim AND reference_id = ANY(:references)"""),
-        {"claim": claim_id, "references": references},
-    ).all()
-    decide_claim(connection, claim_id, "released", actor, reason, note)
-    for row in spans:
-        exclude_span(connection, row.reference_id, Span(row.low, row.high), actor, note, claim_id)
-    siblings: list[int] = []
-    for query_id in uploads:
-        hold_segments(connection, query_id)
-        bare = connection.execute(
-            text("""
-            SELECT claims.id, claims.status FROM claims
-            WHERE claims.query_id = :query AND claims.id <> :claim
-              AND claims.status = ANY(:standing)
-              AND EXISTS (SELECT 1 FROM segments WHERE claim_id = claims.id AND held = 'excluded')
-              AND NOT EXISTS (SELECT 1 FROM segments
-                              WHERE claim_id = claims.id AND held IS NULL)
-            ORDER BY claims.id FOR UPDATE"""),
-            {"query": query_id, "claim": claim_id, "standing": list(STANDING)},
-        ).all()
-        for sibling in bare:
-            why = f"rests only on footage excluded with claim {claim_id}"
-            move_claim(connection, sibling.id, sibling.status, "released", actor, reason, why)
-            siblings.append(sibling.id)
-        settle_claims(connection, query_id)
-    return siblings
-
-
-def _lock_uploads(connection: Connection, claim_id: int, references: Sequence[str]) -> list[str]:
-    """Lock the claim's upload and all others with claims on these references; returns their ids.
-
-    Uploads before claims, as whoever settles does it: else the two would wait for each other.
-    """
-    return list(
-        connection.execute(
-            text("""
-            SELECT id FROM videos
-            WHERE id IN (SELECT query_id FROM claims WHERE id = :claim)
-               OR id IN (SELECT query_id FROM segments
-                         WHERE reference_id = ANY(:references) AND claim_id IS NOT NULL)
-            ORDER BY id FOR NO KEY UPDATE"""),
-            {"claim": claim_id, "references": list(references)},
-        ).scalars()
-    )
 
 
 def settle_again(connection: Connection, query_ids: Sequence[str]) -> list[int]:
@@ -185,12 +124,12 @@ def _settle(
     evidence: Evidence,
     policies: Mapping[str, Policy],
     counted: Mapping[int, bool],
+    change: Change | None,
 ) -> int | None:
-    decided = {
-        territory: action
-        for territory, policy in policies.items()
-        for action in decide(policy, evidence, [territory]).values()
-    }
+    decided: dict[str, str] = {}
+    for policy in dict.fromkeys(policies.values()):
+        places = [each for each in policies if policies[each] == policy]
+        decided |= decide(policy, evidence, places)
     claim = connection.execute(
         text("""
         SELECT id, status, EXISTS (SELECT 1 FROM claim_events
@@ -204,37 +143,59 @@ def _settle(
         if claim is None:
             return None
         if claim.status in STANDING and not claim.is_decided:
-            move_claim(
-                connection, claim.id, claim.status, "expired", ENGINE, None, "no evidence left"
-            )
+            _expire(connection, claim.id, claim.status, query_id, change)
         else:
             _tie(connection, claim.id, counted)
         return int(claim.id) if claim.is_decided and claim.status in STANDING else None
     action = most_restrictive(decided.values())
     status = "potential" if action == "review" else "active"
-    territory = min(each for each in decided if decided[each] == action)
-    policy = policies[territory]
-    # With the rules, for a policy may have others by the time somebody asks.
-    rules = [
-        str(rule)
-        for rule in list_applying(policy, evidence)
-        if rule.action == action and (not rule.territories or territory in rule.territories)
-    ]
-    why = f"policy {policy.name}: {'; '.join(rules)}"
+    why = explain(decided, policies, evidence)
     # Those that it was released for are allowed, so what is left is of somebody else.
     is_decided = claim is not None and claim.is_decided and not claim.was_for_uploads
     if claim is None:
-        claim_id = open_claim(connection, asset_id, query_id, status, why)
+        claim_id = open_claim(connection, asset_id, query_id, status, why, change)
     else:
         claim_id = int(claim.id)
         if not is_decided and claim.status != status:
             why = f"uploaded again by others; {why}" if claim.was_for_uploads else why
-            move_claim(connection, claim_id, claim.status, status, ENGINE, None, why)
+            move_claim(connection, claim_id, claim.status, status, ENGINE, None, why, change)
     _tie(connection, claim_id, counted)
     if claim is not None and is_decided:
         return claim_id if claim.status in STANDING else None
-    _apply(connection, claim_id, action, decided, policy)
+    is_other = _apply(connection, claim_id, action, decided, policies)
+    if is_other and claim is not None and claim.status == status:
+        remark_claim(connection, claim_id, status, why, change)
     return claim_id
+
+
+def _expire(
+    connection: Connection, claim_id: int, status: str, query_id: str, change: Change | None
+) -> None:
+    """Expire a claim; by a rule that is being settled if nobody says by which."""
+    change = change or _find_cause(connection, query_id)
+    note = "no evidence left"
+    move_claim(connection, claim_id, status, "expired", ENGINE, None, note, change)
+
+
+def _find_cause(connection: Connection, query_id: str) -> Change | None:
+    """The latest change of a rule that this upload does not follow yet, though its rows do."""
+    row = connection.execute(
+        text("""
+        SELECT id, actor, what FROM rule_changes AS changes
+        WHERE settled_at IS NULL AND settled_to < :query
+          AND (:query = ANY(changes.query_ids)
+               OR EXISTS (SELECT 1 FROM uploads WHERE uploads.query_id = :query
+                                                  AND uploads.uploader = changes.uploader)
+               OR EXISTS (
+               SELECT 1 FROM segments
+               LEFT JOIN reference_videos ON reference_videos.video_id = segments.reference_id
+               WHERE segments.query_id = :query
+                 AND (segments.reference_id = changes.reference_id
+                      OR reference_videos.asset_id = ANY(changes.asset_ids))))
+        ORDER BY id DESC LIMIT 1"""),
+        {"query": query_id},
+    ).first()
+    return None if row is None else Change(row.id, row.actor, row.what)
 
 
 def _tie(connection: Connection, claim_id: int, counted: Mapping[int, bool]) -> None:
@@ -262,7 +223,9 @@ def _tie(connection: Connection, claim_id: int, counted: Mapping[int, bool]) -> 
     )
 
 
-def _expire_bare(connection: Connection, query_id: str, asset_ids: Sequence[int]) -> None:
+def _expire_bare(
+    connection: Connection, query_id: str, asset_ids: Sequence[int], change: Change | None
+) -> None:
     """Expire the claims whose segments all went to another asset, unless a person decided them."""
     bare = connection.execute(
         text("""
@@ -279,7 +242,7 @@ def _expire_bare(connection: Connection, query_id: str, asset_ids: Sequence[int]
         },
     ).all()
     for claim in bare:
-        move_claim(connection, claim.id, claim.status, "expired", ENGINE, None, "no evidence left")
+        _expire(connection, claim.id, claim.status, query_id, change)
 
 
 def _recount(connection: Connection, query_id: str) -> None:
@@ -325,24 +288,48 @@ def _standing(connection: Connection, query_id: str) -> set[int]:
 
 
 def _apply(
-    connection: Connection, claim_id: int, action: str, decided: dict[str, str], policy: Policy
-) -> None:
+    connection: Connection,
+    claim_id: int,
+    action: str,
+    decided: Mapping[str, str],
+    policies: Mapping[str, Policy],
+) -> bool:
+    """Write what a claim does where, and by which version of a policy; returns whether the claim
+    did anything else before.
+    """
+    found = connection.execute(
+        text("""
+        SELECT territory, claim_territories.action, policies.name, policy_version
+        FROM claim_territories LEFT JOIN policies ON policies.id = claim_territories.policy_id
+        WHERE claim_id = :claim"""),
+        {"claim": claim_id},
+    ).all()
+    wanted = {
+        (place, each, policies[place].name, policies[place].version)
+        for place, each in decided.items()
+    }
+    if {tuple(row) for row in found} == wanted:
+        return False
+    strictest = policies[min(each for each in decided if decided[each] == action)]
     connection.execute(
         text("""
         UPDATE claims SET action = :action,
                policy_id = (SELECT id FROM policies WHERE name = :policy)
         WHERE id = :id"""),
-        {"id": claim_id, "action": action, "policy": policy.name},
+        {"id": claim_id, "action": action, "policy": strictest.name},
     )
     connection.execute(
         text("DELETE FROM claim_territories WHERE claim_id = :claim"), {"claim": claim_id}
     )
     connection.execute(
         text("""
-        INSERT INTO claim_territories (claim_id, territory, action)
-        VALUES (:claim, :territory, :action)"""),
+        INSERT INTO claim_territories (claim_id, territory, action, policy_id, policy_version)
+        SELECT :claim, :territory, :action, id, :version FROM policies WHERE name = :policy"""),
         [
-            {"claim": claim_id, "territory": territory, "action": each}
-            for territory, each in decided.items()
+            dict(
+                zip(("territory", "action", "policy", "version"), row, strict=True), claim=claim_id
+            )
+            for row in sorted(wanted)
         ],
     )
+    return {row.territory: row.action for row in found} != decided

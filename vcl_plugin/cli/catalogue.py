@@ -21,8 +21,8 @@ from retrieval.work import catalogue, searches
 from retrieval.work.messages import INGEST, Message
 from retrieval.work.uploads import find_uploads
 from vcl_plugin.claims import assets, rights
+from vcl_plugin.claims.changes import note_change
 from vcl_plugin.claims.claims import list_standing
-from vcl_plugin.claims.settlement import find_matching_uploads, settle_again
 from vcl_plugin.cli.output import (
     AsJson,
     print_json,
@@ -32,6 +32,7 @@ from vcl_plugin.cli.output import (
     say_expired,
 )
 from vcl_plugin.cli.session import WorkerHint, current_user, open_engine
+from vcl_plugin.cli.settling import follow_change
 
 asset = typer.Typer(help="Works that somebody owns.", no_args_is_help=True)
 reference = typer.Typer(help="Videos that show an asset.", no_args_is_help=True)
@@ -82,8 +83,9 @@ def share_asset(
     with transaction(engine.database) as connection:
         asset_id = assets.find_asset(connection, asset)
         rights.set_ownership(connection, asset_id, owner, percent, territory)
-        uploads = find_matching_uploads(connection, asset_ids=[asset_id])
-        expired = settle_again(connection, uploads)
+        what = f"gave {owner} {percent:g} % of asset {asset_id} in {territory}"
+        change = note_change(connection, current_user(), what, [asset_id])
+    expired = follow_change(engine, change)
     print_outcome(
         f"{owner} owns {percent:g} % of asset {asset_id} in {territory}{say_expired(expired)}",
         {
@@ -132,12 +134,17 @@ def allow(
     with transaction(engine.database) as connection:
         asset_id = None if asset is None else assets.find_asset(connection, asset)
         rights.allow_use(connection, owner, current_user(), uploader, upload, asset_id, note)
-        contents = (
-            set(find_uploads(connection, upload).values())
-            if upload
-            else find_matching_uploads(connection, uploader=uploader)
+        contents = set() if upload is None else set(find_uploads(connection, upload).values())
+        who = f"uploader {uploader}" if upload is None else f"upload {upload}"
+        whose = f"everything of {owner}" if asset_id is None else f"asset {asset_id} of {owner}"
+        change = note_change(
+            connection,
+            current_user(),
+            f"let {who} use {whose}",
+            uploader=uploader,
+            query_ids=sorted(contents),
         )
-        expired = settle_again(connection, list(contents))
+    expired = follow_change(engine, change)
     what = "everything of theirs" if asset_id is None else f"asset {asset_id}"
     print_outcome(
         f"{owner} lets {uploader or upload} use {what}{say_expired(expired)}",
@@ -165,7 +172,9 @@ def exclude(
     engine = open_engine()
     with transaction(engine.database) as connection:
         rights.exclude_span(connection, video, Span(start, end), current_user(), note)
-        expired = settle_again(connection, find_matching_uploads(connection, [video]))
+        what = f"excluded seconds {start:g} to {end:g} of {video}"
+        change = note_change(connection, current_user(), what, reference_id=video)
+    expired = follow_change(engine, change)
     print_outcome(
         f"seconds {start:g} to {end:g} of {video} are excluded{say_expired(expired)}",
         {"video": video, "start": start, "end": end, "expired_claims": expired},

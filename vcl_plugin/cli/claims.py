@@ -18,9 +18,17 @@ from vcl_plugin.claims.claims import (
     list_claims,
     read_claim,
 )
+from vcl_plugin.claims.release import release_and_exclude
 from vcl_plugin.claims.rights import find_owner
-from vcl_plugin.claims.settlement import release_and_exclude
-from vcl_plugin.cli.output import AsJson, print_json, print_outcome, print_rows, print_table, stdout
+from vcl_plugin.cli.output import (
+    AsJson,
+    by_territory,
+    print_json,
+    print_outcome,
+    print_rows,
+    print_table,
+    stdout,
+)
 from vcl_plugin.cli.session import current_user, open_engine
 from vcl_plugin.reports.evidence import write_evidence
 from vcl_plugin.training.reviews import export_labels as write_labels
@@ -48,6 +56,8 @@ def list_(
         if owner is not None:
             find_owner(connection, owner)
         rows = list_claims(connection, status, owner=owner, limit=limit)
+    if not as_json:
+        rows = [by_territory(row) for row in rows]
     print_rows(rows, as_json, empty="no claims")
 
 
@@ -74,7 +84,7 @@ def show(claim: Claim, as_json: AsJson = False) -> None:
         return
     stdout.print(
         f"claim {claim}: {found['owner']}, {found['asset']!r} in {found['query']!r}, "
-        f"{found['status']}, {found['seconds']:g} seconds",
+        f"{found['status']}, {found['seconds']:g} seconds; {found['actions']}",
         markup=False,
     )
     for part in ("uploads", "segments", "events"):

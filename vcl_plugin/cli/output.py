@@ -101,6 +101,12 @@ def progress() -> Progress:
     )
 
 
+def by_territory(row: dict[str, Any]) -> dict[str, Any]:
+    """A row for a table: what is done where stands in the place of the strictest action alone."""
+    left = {name: value for name, value in row.items() if name not in ("actions", "territories")}
+    return {**left, "action": row["actions"]}
+
+
 def say_expired(claims: Sequence[int]) -> str:
     """The end of a sentence about a rule that took claims their evidence."""
     numbers = ", ".join(map(str, claims))

@@ -12,11 +12,12 @@ import typer
 from retrieval.database import transaction
 from retrieval.errors import Refused
 from vcl_plugin.claims import assets, rights
+from vcl_plugin.claims.changes import note_change
 from vcl_plugin.claims.policies import FIELDS, Policy, Rule
 from vcl_plugin.claims.rehearsal import rehearse_policy
-from vcl_plugin.claims.settlement import find_matching_uploads, settle_again
-from vcl_plugin.cli.output import AsJson, print_outcome, print_rows, say_expired
-from vcl_plugin.cli.session import open_engine
+from vcl_plugin.cli.output import AsJson, by_territory, print_outcome, print_rows, say_expired
+from vcl_plugin.cli.session import current_user, open_engine
+from vcl_plugin.cli.settling import follow_change
 
 app = typer.Typer(help="What an owner wants done with a match.", no_args_is_help=True)
 
@@ -41,23 +42,31 @@ def add(
     policy = Policy(name, tuple(parse_rule(rule) for rule in rules))
     engine = open_engine()
     with transaction(engine.database) as connection:
-        rights.add_policy(connection, policy)
+        version = rights.add_policy(connection, policy, current_user())
+        written = "; ".join(map(str, policy.rules))
+        what = f"wrote version {version} of policy {name}: {written}"
         followers = rights.list_followers(connection, name)
-        expired = settle_again(connection, find_matching_uploads(connection, asset_ids=followers))
+        change = note_change(connection, current_user(), what, followers)
+    expired = follow_change(engine, change)
     count = len(policy.rules)
     print_outcome(
         f"policy {name} has {count} rule{'' if count == 1 else 's'}{say_expired(expired)}",
-        {"policy": name, "rules": count, "expired_claims": expired},
+        {"policy": name, "version": version, "rules": count, "expired_claims": expired},
         as_json,
     )
 
 
 @app.command("list")
-def list_(as_json: AsJson = False) -> None:
-    """All policies, rule by rule."""
+def list_(
+    history: Annotated[
+        bool, typer.Option("--history", help="Every version that a policy had.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """All policies, rule by rule, with who wrote them and when."""
     engine = open_engine()
     with transaction(engine.database) as connection:
-        rows = rights.list_policies(connection)
+        rows = rights.list_policies(connection, history)
     if not as_json:
         rows = [{**row, "territories": row["territories"] or "all"} for row in rows]
     print_rows(rows, as_json, empty="no policies")
@@ -80,7 +89,10 @@ def assign(
         followers = rights.list_followers(connection, name, owner)
         if asset_id is not None:
             followers = [asset_id]
-        expired = settle_again(connection, find_matching_uploads(connection, asset_ids=followers))
+        who = f"all assets of {owner}" if asset_id is None else f"asset {asset_id}"
+        what = f"let {who} follow policy {name}"
+        change = note_change(connection, current_user(), what, followers)
+    expired = follow_change(engine, change)
     facts = {"policy": name, "asset": asset_id, "owner": owner, "expired_claims": expired}
     what = f"asset {asset_id} follows" if owner is None else f"all assets of {owner} follow"
     print_outcome(f"{what} {name}{say_expired(expired)}", facts, as_json)
@@ -101,6 +113,8 @@ def dry_run(
             rights.find_owner(connection, owner)
         asset_id = None if asset is None else assets.find_asset(connection, asset)
         rows = rehearse_policy(connection, policy, owner, asset_id)
+    if not as_json:
+        rows = [by_territory(row) for row in rows]
     print_rows(rows, as_json, empty=f"under {name} nothing would be claimed")
 
 

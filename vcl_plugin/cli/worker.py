@@ -30,6 +30,7 @@ from retrieval.settings import Settings, load_settings
 from retrieval.work import journal
 from retrieval.work.messages import Queue
 from retrieval.work.watchdog import Look, Watchdog, is_working
+from vcl_plugin.claims.changes import settle_left
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ QUEUES = ",".join((Queue.SEARCH, Queue.LOCALIZE, Queue.INGEST, Queue.MAINTENANCE
 FAILURES = 4  # of a worker in a row, before its supervisor gives up
 PAUSE = 1.0  # seconds after the first of them, doubled after each
 SOON = 60.0  # seconds; a worker that lived longer has worked, whatever it then failed of
+SETTLING = 5.0  # seconds a sweep, for rules that a command began to settle and died
 _T = TypeVar("_T")
 
 
@@ -179,6 +181,7 @@ class Supervisor:
         if time.monotonic() >= self.next_sweep:
             self.next_sweep = time.monotonic() + self.settings.sweep_seconds
             tasks.sweep()
+            settle_left(process_engine().database, seconds=SETTLING)
             self.keeper.look(process_engine().database)
 
     def _restart(self) -> None:

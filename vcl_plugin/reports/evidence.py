@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -33,6 +33,7 @@ from retrieval.settings import Settings
 from retrieval.store import Store, write_atomically
 from retrieval.work import catalogue, pairs
 from vcl_plugin.claims.claims import list_claims, read_claim
+from vcl_plugin.claims.policies import say_actions
 from vcl_plugin.reports.cells import shown
 from vcl_plugin.reports.reports import templates
 
@@ -58,7 +59,7 @@ class Case:
 
     claim: dict[str, Any]
     query: Video
-    rules: list[dict[str, Any]]
+    policies: list[dict[str, Any]]
     matches: list[Match]
 
 
@@ -123,7 +124,7 @@ def _seal(path: Path, side: str) -> tuple[int, ...]:
 
 
 def _replaced(side: str) -> BadVideo:
-    return BadVideo(f"the file of the {side} is not the one that was compared", code="replaced")
+    return BadVideo(f"the file of the {side} is not the one that was compared", code="changed")
 
 
 def write_evidence(
@@ -163,7 +164,7 @@ def _read_case(connection: Connection, claim_id: int) -> Case:
     query = catalogue.read_video(connection, claim["query_id"])
     references = dict.fromkeys(each["reference_id"] for each in claim["segments"])
     matches = [_read_match(connection, claim, each) for each in references]
-    return Case(claim, query, _rules(connection, claim_id), matches)
+    return Case(claim, query, _read_policies(connection, claim_id), matches)
 
 
 def _read_match(connection: Connection, claim: dict[str, Any], reference_id: str) -> Match:
@@ -186,7 +187,7 @@ def _dress_case(case: Case, store: Store, films: Films) -> dict[str, Any]:
         "claim": case.claim,
         "query": case.query,
         "player": films.link(case.query, UPLOAD),
-        "rules": case.rules,
+        "policies": case.policies,
         "matches": [_dress_match(case.query, match, store, films) for match in case.matches],
     }
 
@@ -209,16 +210,34 @@ def _dress_match(query: Video, match: Match, store: Store, films: Films) -> dict
     }
 
 
-def _rules(connection: Connection, claim_id: int) -> list[dict[str, Any]]:
-    """The policy that the claim follows, rule by rule: the thresholds it has to pass."""
+def _read_policies(connection: Connection, claim_id: int) -> list[dict[str, Any]]:
+    """The policies that decided the claim, in the version they had then, each with its rules."""
+    found = connection.execute(
+        text("""
+        SELECT policies.id, policies.name, policy_versions.version, author,
+               policy_versions.created_at AS written_at,
+               jsonb_object_agg(claim_territories.territory, claim_territories.action) AS actions
+        FROM claim_territories
+        JOIN policies ON policies.id = claim_territories.policy_id
+        JOIN policy_versions ON policy_versions.policy_id = policies.id
+            AND policy_versions.version = claim_territories.policy_version
+        WHERE claim_id = :claim
+        GROUP BY policies.id, policy_versions.policy_id, policy_versions.version
+        ORDER BY policies.name, policy_versions.version"""),
+        {"claim": claim_id},
+    ).mappings()
+    return [
+        {**row, "actions": say_actions(row["actions"]), "rules": _read_rules(connection, row)}
+        for row in found.all()
+    ]
+
+
+def _read_rules(connection: Connection, policy: Mapping[Any, Any]) -> list[dict[str, Any]]:
     rows = connection.execute(
         text("""
-        SELECT policies.name AS policy, policy_rules.action, min_seconds, min_query_share,
-               min_reference_share, min_score, territories
-        FROM claims JOIN policies ON policies.id = claims.policy_id
-        JOIN policy_rules ON policy_rules.policy_id = policies.id
-        WHERE claims.id = :claim ORDER BY position"""),
-        {"claim": claim_id},
+        SELECT action, min_seconds, min_query_share, min_reference_share, min_score, territories
+        FROM policy_rules WHERE policy_id = :policy AND version = :version ORDER BY position"""),
+        {"policy": policy["id"], "version": policy["version"]},
     )
     return [dict(row) for row in rows.mappings()]
 

@@ -20,9 +20,9 @@ from vcl_plugin.claims import assets, rights
 from vcl_plugin.claims.claims import decide_claim, list_claims, read_claim
 from vcl_plugin.claims.policies import Policy, Rule
 from vcl_plugin.claims.rehearsal import rehearse_policy
+from vcl_plugin.claims.release import release_and_exclude
 from vcl_plugin.claims.settlement import (
     find_matching_uploads,
-    release_and_exclude,
     settle_again,
     settle_claims,
 )
@@ -170,7 +170,9 @@ def test_whoever_holds_most_of_an_asset_in_a_territory_decides_there(database: s
         record(connection, "upload", "film", segment(0, 10))
         settle_claims(connection, "upload")
         assert _territories(connection) == [("DE", "block"), ("WW", "track")]
-        assert read_claim(connection, 1)["events"][0]["note"] == "policy policy of Bo: block"
+        assert read_claim(connection, 1)["events"][0]["note"] == (
+            "block in DE; track elsewhere (policy policy of Ana: track, policy policy of Bo: block)"
+        )
 
 
 def test_the_history_keeps_the_rules_that_applied_whatever_the_policy_says_later(
@@ -187,7 +189,9 @@ def test_the_history_keeps_the_rules_that_applied_whatever_the_policy_says_later
         rights.add_policy(connection, Policy("default", (Rule("block", min_seconds=300),)))
         settle_claims(connection, "upload")
         first, *_ = read_claim(connection, 1)["events"]
-        assert first["note"] == "policy default: block seconds=5 in=DE"
+        assert first["note"] == (
+            "block in DE; track elsewhere (policy default: block seconds=5 in=DE; track)"
+        )
 
 
 def test_an_asset_changes_hands_when_a_share_of_nothing_gives_the_old_one_up(

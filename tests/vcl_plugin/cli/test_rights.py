@@ -191,7 +191,8 @@ def test_a_report_takes_an_asset_by_number_or_title(vcl: Vcl, site: str) -> None
 def test_new_rules_take_the_place_of_the_old(vcl: Vcl) -> None:
     vcl("policy", "add", "p", "-r", "track", "-r", "block seconds=5")
     said = vcl("policy", "add", "p", "-r", "monetize", "--json")
-    assert json.loads(said.out) == {"policy": "p", "rules": 1, "expired_claims": []}
+    facts = {"policy": "p", "version": 2, "rules": 1, "expired_claims": []}
+    assert json.loads(said.out) == facts
     assert [row["action"] for row in json.loads(vcl("policy", "list", "--json").out)] == [
         *("review", "monetize")
     ]

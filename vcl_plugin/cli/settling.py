@@ -1,0 +1,23 @@
+"""Uploads brought in line with a changed rule, with a bar for whoever waits.
+
+In: a change of a rule that is committed. Out: claims that expired by it.
+"""
+
+from __future__ import annotations
+
+from retrieval.engine import RetrievalEngine
+from vcl_plugin.claims.changes import settle_change, settle_left
+from vcl_plugin.cli.output import progress
+
+
+def follow_change(engine: RetrievalEngine, change_id: int) -> list[int]:
+    """Settle all uploads that a change touches, and what a command that died has left."""
+    with progress() as bar:
+        task = bar.add_task("settling uploads", total=1)
+        expired = settle_change(
+            engine.database,
+            change_id,
+            lambda done, total: bar.update(task, completed=done, total=max(1, total)),
+        )
+    settle_left(engine.database)
+    return expired
