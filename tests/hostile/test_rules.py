@@ -18,6 +18,17 @@ SOURCES = sorted(
 # source (names of tables, constant clauses). What a caller gives is always a bound parameter.
 COMPOSED = {
     "migrations/versions/0004_policies.py": {"codes"},  # ISO 3166, from a constant of the file
+    # Constants of the files, and what they put into one another.
+    "migrations/versions/0012_uploads.py": {"TABLES + VIEWS", "EARLIER_VIEWS"},
+    "migrations/versions/0013_reports.py": {
+        "SEGMENTS.format(or_replace='OR REPLACE', seconds=SECONDS)",
+        "SEGMENTS.format(or_replace='', seconds='')",
+        "CONFLICTS.format(is_unseen=BY_COVERAGE)",
+        "CONFLICTS.format(is_unseen=BY_EXISTENCE)",
+        "RECOUNT.format(spans='segments.query_span')",
+        "RECOUNT.format(spans='infringing_spans(segments.reference_id, segments.query_span, "
+        "segments.reference_span, segments.is_reversed)')",
+    },
     # A member of the enum, or ValueError; the clauses are constants of the file.
     "retrieval/work/leases.py": {
         "Table(table)",
