@@ -104,7 +104,7 @@ class LocalizeWorker:
         ids = [pair.id for pair in batch.pairs]
         seconds = self.settings.lease_seconds
         with leases.heartbeat(self.database, Table.PAIRS, ids, batch.holder, seconds):
-            ready, query, references = self._load(batch.pairs)
+            ready, query, references = self._load(batch.pairs, batch.holder)
             if not ready:
                 return 0
             started = time.monotonic()
@@ -142,7 +142,7 @@ class LocalizeWorker:
             yield Batch(holder, [pair for pair in ours if pair.fingerprint == kind])
 
     def _load(
-        self, leased: Sequence[Pair]
+        self, leased: Sequence[Pair], holder: str
     ) -> tuple[list[Pair], StoredDescriptors, list[StoredDescriptors]]:
         """Descriptors of the query and of each reference; pairs without them are set aside."""
         stored: dict[str, StoredDescriptors] = {}
@@ -154,7 +154,7 @@ class LocalizeWorker:
                         stored[video_id] = self._descriptors(video_id, pair.fingerprint)
             except HOPELESS as error:
                 with transaction(self.database) as connection:
-                    pairs.quarantine_pair(connection, pair.id, error.code, str(error))
+                    pairs.quarantine_pair(connection, pair.id, holder, error.code, str(error))
                 continue
             ready.append(pair)
         references = [stored[pair.reference_id] for pair in ready]
@@ -220,6 +220,6 @@ class LocalizeWorker:
         message = str(error) if is_ours else f"{type(error).__name__}: {error}"
         with transaction(self.database) as connection:
             if isinstance(error, HOPELESS):
-                pairs.quarantine_pair(connection, pair.id, code, message)
+                pairs.quarantine_pair(connection, pair.id, holder, code, message)
             else:
                 leases.give_back(connection, Table.PAIRS, pair.id, holder, code, message)

@@ -166,14 +166,19 @@ def finish_pair(connection: Connection, pair_id: int, holder: str) -> None:
         searches.count_down(connection, [pair_id])
 
 
-def quarantine_pair(connection: Connection, pair_id: int, code: str, message: str) -> None:
-    """Set a pair aside with its reason; the searches that wait for it go on without it."""
+def quarantine_pair(
+    connection: Connection, pair_id: int, holder: str, code: str, message: str
+) -> None:
+    """Set a pair aside with its reason; the searches that wait for it go on without it.
+
+    A holder who lost the lease changes nothing: what another makes of the pair is worth more.
+    """
     changed = connection.execute(
         text("""
         UPDATE pairs SET status = 'quarantined', finished_at = now(), leased_by = NULL,
                lease_until = NULL, reason = :code, message = :message
-        WHERE id = :id AND status IN ('waiting', 'running')"""),
-        {"id": pair_id, "code": code, "message": message},
+        WHERE id = :id AND leased_by = :holder AND status = 'running'"""),
+        {"id": pair_id, "holder": holder, "code": code, "message": message},
     )
     if changed.rowcount:
         searches.count_down(connection, [pair_id])

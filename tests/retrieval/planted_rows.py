@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, text
 
 from retrieval.records import Candidate
-from retrieval.work import catalogue, pairs, searches
+from retrieval.work import catalogue, leases, pairs, searches
 
 METHOD = pairs.Method("tn-test", "lite0-test")
 
@@ -28,6 +28,12 @@ def plant_search(
     ]
     pairs.open_pairs(connection, search, candidates, METHOD)
     return search
+
+
+def set_aside(connection: Connection, pair_id: int, code: str, message: str) -> None:
+    """What a worker does with a pair that no attempt can help."""
+    leases.acquire(connection, leases.Table.PAIRS, [pair_id], "w", 60)
+    pairs.quarantine_pair(connection, pair_id, "w", code, message)
 
 
 def read_pairs(connection: Connection) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from sqlalchemy import Engine, text
 
 from retrieval.database import connect, transaction
 from retrieval.engine import RetrievalEngine
+from retrieval.errors import BadDescriptors
 from retrieval.records import Search, Segment, Span, Upload
 from retrieval.settings import Settings
 from retrieval.work import catalogue, leases, searches
@@ -185,6 +186,32 @@ def test_a_result_that_comes_after_its_lease_was_lost_is_dropped(
     assert pairs(worker)["a"].leased_by == "another"
     with transaction(db) as connection:
         assert read_segments(connection, "s") == []
+
+
+@pytest.mark.parametrize("breaks", ["while it is read", "while it is compared"])
+def test_a_worker_that_lost_its_lease_does_not_throw_away_the_new_holder_s_result(
+    worker: LocalizeWorker, db: Engine, monkeypatch: pytest.MonkeyPatch, breaks: str
+):
+    register(worker, "q", 20)
+    register(worker, "a", 30)
+    worker.open("s", "q", ["a"], None)
+
+    def lose_lease(*_: object) -> NoReturn:
+        pass_time(db, "pairs", 61)
+        with transaction(db) as connection:
+            ids = [row.id for row in read_pairs(connection)]
+            leases.expire(connection, "pairs", 3)
+            leases.acquire(connection, "pairs", ids, "another", 60)
+        raise BadDescriptors("the array holds NaN", code="not_finite")
+
+    if breaks == "while it is read":
+        monkeypatch.setattr(worker.engine.store, "read", lose_lease)
+    else:
+        worker.engine.localizer.script[30] = lose_lease
+    assert localize(worker, ["a"]) == 0
+    row = pairs(worker)["a"]
+    assert (row.status, row.leased_by) == ("running", "another")
+    assert state(worker).status == "localizing"
 
 
 def test_pairs_for_another_localizer_end_with_that_reason_instead_of_waiting_for_ever(

@@ -13,7 +13,14 @@ from retrieval.database import connect, transaction
 from retrieval.errors import NotFound, Refused
 from retrieval.records import Candidate
 from retrieval.work import catalogue, leases, pairs, searches
-from tests.retrieval.planted_rows import METHOD, plant_search, plant_videos, read_pairs, read_row
+from tests.retrieval.planted_rows import (
+    METHOD,
+    plant_search,
+    plant_videos,
+    read_pairs,
+    read_row,
+    set_aside,
+)
 
 
 def run_at_once(*works: Callable[[], None]) -> None:
@@ -71,7 +78,7 @@ def test_a_pair_finished_twice_is_counted_once(db: Engine):
         leases.acquire(connection, "pairs", [pair], "w", 60)
         pairs.finish_pair(connection, pair, "w")
         pairs.finish_pair(connection, pair, "w")
-        pairs.quarantine_pair(connection, pair, "late", "a second verdict")
+        pairs.quarantine_pair(connection, pair, "w", "late", "a second verdict")
         assert searches.read_search(connection, search).pairs_left == 1
         assert read_row(connection, "pairs", pair).status == "done"
 
@@ -187,7 +194,7 @@ def test_a_quarantined_pair_lets_its_search_end_and_is_shown_with_its_reason(db:
         plant_videos(connection, "q", "a")
         search = plant_search(connection, "q", ["a"])
         pair = read_pairs(connection)[0].id
-        pairs.quarantine_pair(connection, pair, "not_finite", "row 3 holds nan")
+        set_aside(connection, pair, "not_finite", "row 3 holds nan")
         state = searches.read_search(connection, search)
         [aside] = pairs.read_quarantined(connection, search)
     assert (state.status, state.pairs_left, state.pairs_quarantined) == ("done", 0, 1)
@@ -200,7 +207,7 @@ def test_a_quarantined_pair_asked_for_again_gets_new_attempts_and_is_counted_rig
         early = plant_search(connection, "q", ["a", "b"], "early")
         first, second = (row.id for row in read_pairs(connection))
         connection.execute(text("UPDATE pairs SET attempts = 3"))
-        pairs.quarantine_pair(connection, first, "attempts_exhausted", "3 attempts failed")
+        set_aside(connection, first, "attempts_exhausted", "3 attempts failed")
         assert searches.read_search(connection, early).pairs_left == 1
         late = plant_search(connection, "q", ["a"], "late")
         assert read_row(connection, "pairs", first).attempts == 0
@@ -224,7 +231,7 @@ def test_the_same_search_opened_twice_counts_each_pair_once(db: Engine):
         plant_search(connection, "q", ["b", "c"], "s")
         state = searches.read_search(connection, "s")
         assert (state.pairs_total, state.pairs_left) == (3, 3)
-        pairs.quarantine_pair(connection, read_pairs(connection)[0].id, "x", "x")
+        set_aside(connection, read_pairs(connection)[0].id, "x", "x")
         plant_search(connection, "q", ["a"], "s")
         state = searches.read_search(connection, "s")
         assert (state.pairs_total, state.pairs_left) == (3, 3)
