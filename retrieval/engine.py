@@ -107,6 +107,7 @@ class RetrievalEngine:
         failed for no fault of the video's leaves it `waiting`.
         """
         holder = leases.new_holder()
+        seconds, most = self.settings.lease_seconds, self.settings.max_attempts
         while True:
             with transaction(self.database) as connection:
                 video = catalogue.read_video(connection, video_id)
@@ -118,17 +119,16 @@ class RetrievalEngine:
                     catalogue.reopen(connection, video_id)
                 elif video.status == VideoStatus.FAILED:
                     return video
-                taken = leases.acquire(
-                    connection, Table.VIDEOS, [video_id], holder, self.settings.lease_seconds
-                )
+                taken = leases.acquire(connection, Table.VIDEOS, [video_id], holder, seconds, most)
+                if not taken:
+                    # Of one that has no attempt left nobody is to wait for the next sweep.
+                    leases.give_up(connection, Table.VIDEOS, most)
             if taken:
                 break
             if not wait:
                 return video
             time.sleep(0.2)
-        with leases.attempt(
-            self.database, Table.VIDEOS, video_id, holder, self.settings.lease_seconds
-        ):
+        with leases.attempt(self.database, Table.VIDEOS, video_id, holder, seconds):
             self._describe(video, holder)
         with transaction(self.database) as connection:
             return catalogue.read_video(connection, video_id)
@@ -136,15 +136,12 @@ class RetrievalEngine:
     def plan(self, search_id: str) -> list[Message]:
         """Find the candidates of a search and open a pair for each; returns the work to send."""
         holder = leases.new_holder()
+        seconds, most = self.settings.lease_seconds, self.settings.max_attempts
         with transaction(self.database) as connection:
-            if not leases.acquire(
-                connection, Table.SEARCHES, [search_id], holder, self.settings.lease_seconds
-            ):
-                return []  # planned already, or another worker is at it
+            if not leases.acquire(connection, Table.SEARCHES, [search_id], holder, seconds, most):
+                return []  # planned already, another worker is at it, or it used its attempts
             query_id = searches.read_search(connection, search_id).query_id
-        with leases.attempt(
-            self.database, Table.SEARCHES, search_id, holder, self.settings.lease_seconds
-        ):
+        with leases.attempt(self.database, Table.SEARCHES, search_id, holder, seconds):
             return self._plan(search_id, query_id)
         return []  # the attempt failed; the sweeper sends the search again
 

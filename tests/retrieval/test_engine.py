@@ -155,6 +155,26 @@ def test_an_attempt_that_the_video_is_not_to_blame_for_is_given_back(
     assert (state.status, state.reason) == ("waiting", "worker_error")
 
 
+def test_a_search_and_its_video_are_never_tried_beyond_their_attempts(
+    engine: RetrievalEngine, film: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def break_down(frames: np.ndarray) -> np.ndarray:
+        raise MemoryError("no room for 3 GB")
+
+    monkeypatch.setattr(engine.descriptor, "embed", break_down)
+    plant_reference(engine, "r", unit_rows(5))
+    video_id = engine.register(film)
+    search = ask(engine, video_id)
+    most = engine.settings.max_attempts
+    for _ in range(2 * most):  # as messages that came twice, before any sweep
+        engine.ingest(video_id, wait=False)
+        engine.plan(search)
+    with transaction(engine.database) as connection:
+        assert read_row(connection, "videos", video_id).attempts == most
+        assert read_row(connection, "searches", search).attempts <= most
+    assert engine.ingest(video_id).reason == "attempts_exhausted", "nobody waits for it in vain"
+
+
 def test_two_that_want_one_video_describe_it_once(engine: RetrievalEngine, film: Path):
     video_id = engine.register(film)
     found: list[Video] = []
