@@ -16,7 +16,14 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from retrieval.database import transaction
 from retrieval.engine import RetrievalEngine
-from retrieval.errors import BadDescriptors, FingerprintMismatch, NotFound, Refused, RetrievalError
+from retrieval.errors import (
+    BadDescriptors,
+    FingerprintMismatch,
+    NotFound,
+    Refused,
+    RetrievalError,
+    ServiceUnavailable,
+)
 from retrieval.pairing import localize_views
 from retrieval.records import Candidate, Pair, Segment, VideoStatus
 from retrieval.store import StoredDescriptors
@@ -103,13 +110,18 @@ class LocalizeWorker:
     def _localize_batch(self, batch: Batch) -> int:
         ids = [pair.id for pair in batch.pairs]
         seconds = self.settings.lease_seconds
-        with leases.heartbeat(self.database, Table.PAIRS, ids, batch.holder, seconds):
+        with (
+            leases.heartbeat(self.database, Table.PAIRS, ids, batch.holder, seconds),
+            leases.unless_away(self.database, Table.PAIRS, ids, batch.holder, seconds),
+        ):
             ready, query, references = self._load(batch.pairs, batch.holder)
             if not ready:
                 return 0
             started = time.monotonic()
             try:
                 found = localize_views(self.engine.localizer, query, references)
+            except ServiceUnavailable:
+                raise
             except Exception:
                 # One pair of the batch is bad: find out which by taking them one at a time.
                 return sum(
@@ -182,6 +194,8 @@ class LocalizeWorker:
         started = time.monotonic()
         try:
             [segments] = localize_views(self.engine.localizer, query, [reference])
+        except ServiceUnavailable:
+            raise
         except Exception as error:
             self._end_attempt(pair, error, holder)
             return False

@@ -10,9 +10,10 @@ import logging
 import os
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
 
@@ -160,6 +161,32 @@ def heartbeat(
 
 
 @contextmanager
+def unless_away(
+    database: Engine, table: Table, ids: Sequence[Any], holder: str, seconds: float
+) -> Iterator[None]:
+    """Work on leased rows. If a service is away their attempt does not count; the caller hears.
+
+    The database may itself be what is away: it is told once it is back, for as long as the leases
+    last that it has not heard of since.
+    """
+    try:
+        yield
+    except ServiceUnavailable as error:
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                with transaction(database) as connection:
+                    for row_id in sorted(ids):
+                        put_off(connection, table, row_id, holder, error.code, str(error))
+                break
+            except ServiceUnavailable:
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.5)
+        raise
+
+
+@contextmanager
 def attempt(
     database: Engine, table: Table, row_id: Any, holder: str, seconds: float
 ) -> Iterator[None]:
@@ -168,13 +195,13 @@ def attempt(
     An error that the row is not to blame for ends it here, and the sweeper sends the row again. If
     a service is away the attempt does not count, and the caller hears of it.
     """
-    with heartbeat(database, table, [row_id], holder, seconds):
+    with (
+        heartbeat(database, table, [row_id], holder, seconds),
+        unless_away(database, table, [row_id], holder, seconds),
+    ):
         try:
             yield
-        except ServiceUnavailable as error:
-            # The database may itself be what is away.
-            with suppress(ServiceUnavailable), transaction(database) as connection:
-                put_off(connection, table, row_id, holder, error.code, str(error))
+        except ServiceUnavailable:
             raise
         except Exception as error:
             log.exception("an attempt at %s of %s failed", row_id, table)

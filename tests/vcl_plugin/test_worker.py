@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
 from retrieval.database import connect, transaction
 from retrieval.engine import RetrievalEngine
-from retrieval.errors import BadDescriptors
+from retrieval.errors import BadDescriptors, ServiceUnavailable
 from retrieval.records import Search, Segment, Span, Upload
 from retrieval.settings import Settings
 from retrieval.work import catalogue, leases, searches
@@ -212,6 +213,59 @@ def test_a_worker_that_lost_its_lease_does_not_throw_away_the_new_holder_s_resul
     row = pairs(worker)["a"]
     assert (row.status, row.leased_by) == ("running", "another")
     assert state(worker).status == "localizing"
+
+
+@pytest.mark.parametrize("away", ["the store", "the localizer's service", "the database"])
+def test_a_pair_whose_service_is_away_waits_and_loses_no_attempt(
+    worker: LocalizeWorker, monkeypatch: pytest.MonkeyPatch, away: str
+):
+    for name, frames in (("q", 20), ("a", 30), ("b", 31)):
+        register(worker, name, frames)
+    worker.open("s", "q", ["a", "b"], None)
+
+    def be_away(*_: object) -> NoReturn:
+        raise ServiceUnavailable(f"{away} does not answer")
+
+    with monkeypatch.context() as patch:
+        if away == "the store":
+            patch.setattr(worker.engine.store, "read", be_away)
+        elif away == "the database":
+            patch.setattr("vcl_plugin.worker.record_segments", be_away)
+        else:
+            worker.engine.localizer.script[31] = be_away
+        for _ in range(worker.settings.max_attempts + 1):
+            with pytest.raises(ServiceUnavailable):
+                localize(worker, ["a", "b"])
+    row = pairs(worker)["b"]
+    assert (row.status, row.attempts, row.reason) == ("waiting", 0, "service_unavailable")
+    worker.engine.localizer.script.clear()
+    localize(worker, ["a", "b"])
+    assert (state(worker).status, state(worker).pairs_quarantined) == ("done", 0)
+
+
+def test_a_database_that_is_back_before_the_lease_is_over_is_told_what_does_not_count(
+    worker: LocalizeWorker, monkeypatch: pytest.MonkeyPatch
+):
+    register(worker, "q", 20)
+    register(worker, "a", 30)
+    worker.open("s", "q", ["a"], None)
+    answers = iter([False, False, True])
+
+    @contextmanager
+    def fall_and_rise(database: Engine) -> Iterator[Connection]:
+        if not next(answers, True):
+            raise ServiceUnavailable("PostgreSQL does not answer")
+        with transaction(database) as connection:
+            yield connection
+
+    def fall() -> NoReturn:
+        monkeypatch.setattr("retrieval.work.leases.transaction", fall_and_rise)
+        raise ServiceUnavailable("PostgreSQL does not answer")
+
+    worker.engine.localizer.script[30] = fall
+    with pytest.raises(ServiceUnavailable):
+        localize(worker, ["a"])
+    assert (pairs(worker)["a"].status, pairs(worker)["a"].attempts) == ("waiting", 0)
 
 
 def test_pairs_for_another_localizer_end_with_that_reason_instead_of_waiting_for_ever(
