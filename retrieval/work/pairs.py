@@ -103,7 +103,7 @@ def open_pairs(
             INSERT INTO pairs (query_id, reference_id, model, settings_digest, fingerprint, sent_at)
             SELECT :query, reference_id, :model, :digest, :fingerprint, now() FROM wanted
             ON CONFLICT (query_id, reference_id, model, settings_digest)
-            DO UPDATE SET fingerprint = excluded.fingerprint
+            DO UPDATE SET fingerprint = excluded.fingerprint, asked_at = clock_timestamp()
             RETURNING id, reference_id, status
         ), linked AS (
             INSERT INTO search_pairs (search_id, pair_id, rank, score)

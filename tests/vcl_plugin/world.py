@@ -39,8 +39,25 @@ def record(
     method: pairs.Method = METHOD,
 ) -> int:
     """What a worker writes for a pair, without settling claims; returns the run."""
+    ask(connection, query, reference, method)
+    return answer(connection, query, reference, *segments, is_empty=is_empty, method=method)
+
+
+def ask(connection: Connection, query: str, reference: str, method: pairs.Method = METHOD) -> None:
+    """A search that wants the pair compared."""
     search = searches.create_search(connection, query)
     pairs.open_pairs(connection, search, [Candidate(query, reference, 1, 0.5)], method)
+
+
+def answer(
+    connection: Connection,
+    query: str,
+    reference: str,
+    *segments: Segment,
+    is_empty: bool = False,
+    method: pairs.Method = METHOD,
+) -> int:
+    """What a worker finds in a pair that was asked for."""
     pair_id = connection.execute(
         text("""
         SELECT id FROM pairs

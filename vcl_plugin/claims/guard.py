@@ -64,16 +64,17 @@ def hold_segments(connection: Connection, query_id: str) -> None:
     query that is itself a `reference` is nobody's upload: what it shares is a conflict of owners.
     `superseded` is what a later comparison, by other weights or another method, found again and as
     evidence for the same asset: both would show one copy twice. Later is the one that was asked for
-    later, whichever finished first.
+    last, whichever finished first: weights that were taken back stand in front again.
     """
     connection.execute(
         text("""
         WITH mine AS (
             SELECT segments.id, segments.query_id, segments.reference_id, segments.query_span,
-                   segments.reference_span, segments.score, runs.pair_id, assets.id AS asset_id,
+                   segments.reference_span, segments.score, pairs.asked_at, assets.id AS asset_id,
                    coalesce(claims.asset_id, assets.id) AS claimed_id, assets.owner_id,
                    reference_videos.asset_id IS NOT NULL AS is_protected
             FROM segments JOIN runs ON runs.id = segments.run_id
+            JOIN pairs ON pairs.id = runs.pair_id
             LEFT JOIN reference_videos ON reference_videos.video_id = segments.reference_id
             -- A reference that was removed still speaks in the claim that rests on it.
             LEFT JOIN claims ON claims.id = segments.claim_id
@@ -114,9 +115,9 @@ def hold_segments(connection: Connection, query_id: str) -> None:
                 END AS reason
             FROM mine
         ), strong AS MATERIALIZED (
-            SELECT reference_id, pair_id, asset_id, range_agg(query_span) AS spans
+            SELECT reference_id, asked_at, asset_id, range_agg(query_span) AS spans
             FROM judged WHERE reason IS NULL AND score >= :strong
-            GROUP BY reference_id, pair_id, asset_id
+            GROUP BY reference_id, asked_at, asset_id
         ), weak AS MATERIALIZED (
             SELECT * FROM judged WHERE reason IS NULL AND score < :strong
         ), settled AS (
@@ -126,11 +127,11 @@ def hold_segments(connection: Connection, query_id: str) -> None:
                       FROM (SELECT * FROM strong
                             -- What is too weak to count takes away only what is weaker still.
                             UNION ALL
-                            SELECT weak.reference_id, weak.pair_id, weak.asset_id,
+                            SELECT weak.reference_id, weak.asked_at, weak.asset_id,
                                    nummultirange(weak.query_span)
                             FROM weak WHERE weak.score >= judged.score) AS later
                       WHERE later.reference_id = judged.reference_id
-                        AND later.pair_id > judged.pair_id
+                        AND later.asked_at > judged.asked_at
                         AND later.spans && judged.query_span
                         AND later.asset_id IS NOT DISTINCT FROM judged.claimed_id)
                      >= :again * (upper(judged.query_span) - lower(judged.query_span))

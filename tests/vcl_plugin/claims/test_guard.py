@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, text
 
 from retrieval.database import connect, transaction
-from retrieval.records import Candidate, Segment, Span
-from retrieval.work.pairs import Method, open_pairs
-from retrieval.work.searches import create_search
-from tests.vcl_plugin.world import METHOD, add_reference, add_upload, record, segment
+from retrieval.records import Segment, Span
+from retrieval.work.pairs import Method
+from tests.vcl_plugin.world import add_reference, add_upload, answer, ask, record, segment
 from vcl_plugin.claims import assets, rights
 from vcl_plugin.claims.claims import decide_claim, list_claims, read_claim
 from vcl_plugin.claims.guard import cut_segment
@@ -98,12 +97,26 @@ def test_which_comparison_is_later_does_not_depend_on_which_finished_first(datab
     with transaction(connect(database)) as connection:
         add_upload(connection, "upload")
         add_reference(connection, "film", "Ana")
-        search = create_search(connection, "upload")
-        open_pairs(connection, search, [Candidate("upload", "film", 1, 0.5)], METHOD)
+        ask(connection, "upload", "film")
         find_later(connection, segment(1, 12, at=1))
-        record(connection, "upload", "film", segment(0, 10))
+        answer(connection, "upload", "film", segment(0, 10))
         settle_claims(connection, "upload")
         assert shown(connection) == [(1, 12)]
+
+
+def test_a_rollback_of_weights_does_not_leave_the_newer_segments_in_front(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        claim_film(connection, segment(0, 10))
+        find_later(connection, segment(1, 12, at=1))
+        assert shown(connection) == [(1, 12)]
+    with transaction(connect(database)) as connection:
+        ask(
+            connection, "upload", "film"
+        )  # by the older weights: its pair is done, and is asked for
+        settle_claims(connection, "upload")
+        assert shown(connection) == [(0, 10)]
+        held = connection.execute(text("SELECT query_start, reason FROM held_segments")).all()
+        assert held == [(1, "superseded")]
 
 
 @pytest.mark.parametrize(
