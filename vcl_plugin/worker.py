@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 # Trying again does not mend these; the pair is set aside at once.
 HOPELESS = (BadDescriptors, FingerprintMismatch, NotFound)
+# A localizer that nobody used for so many leases is gone, and what waits for it is ours.
+GONE_LEASES = 10
 NOTHING = StoredDescriptors(np.zeros((0, 256), np.float32), np.zeros(0, bool), None)
 
 
@@ -135,21 +137,18 @@ class LocalizeWorker:
             )
 
     def _lease(self, query_id: str, reference_ids: Sequence[str]) -> Iterator[Batch]:
-        """Take the pairs that wait; a batch compares descriptors of one kind."""
+        """Take the pairs that wait for our localizer; a batch compares descriptors of one kind."""
         holder = leases.new_holder()
         model = self.engine.localizer.fingerprint
-        limits = self.settings.lease_seconds, self.settings.max_attempts
+        seconds, most = self.settings.lease_seconds, self.settings.max_attempts
+        asked = query_id, reference_ids, model
         with transaction(self.database) as connection:
-            leased = pairs.lease_pairs(connection, query_id, reference_ids, holder, *limits)
-            for pair in leased:
-                if pair.model != model:
-                    # Asked of another localizer, before a deployment. It counts as an attempt, so
-                    # that a pair nobody here can do ends with this reason and holds no search.
-                    message = f"this worker localizes with {model}, the pair asks for {pair.model}"
-                    leases.give_back(
-                        connection, Table.PAIRS, pair.id, holder, "other_localizer", message
-                    )
-        ours = [pair for pair in leased if pair.model == model]
+            ours = pairs.lease_pairs(connection, *asked, holder, seconds, most)
+            others = pairs.pass_on(connection, *asked)
+        if others:
+            with transaction(self.database) as connection:
+                adopted = pairs.adopt_orphans(connection, *asked, GONE_LEASES * seconds)
+            log.info("left query=%s pairs=%d adopted=%d", query_id, others - adopted, adopted)
         for kind in dict.fromkeys(pair.fingerprint for pair in ours):
             yield Batch(holder, [pair for pair in ours if pair.fingerprint == kind])
 

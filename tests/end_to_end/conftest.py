@@ -110,9 +110,12 @@ class Site:
         return worker
 
     def stop_workers(self) -> None:
-        for worker in self.workers:
+        self.stop(*self.workers)
+
+    def stop(self, *workers: subprocess.Popen[bytes]) -> None:
+        for worker in workers:
             worker.send_signal(signal.SIGTERM)
-        for worker in self.workers:
+        for worker in workers:
             try:
                 worker.wait(timeout=30)
             except subprocess.TimeoutExpired:
@@ -120,7 +123,7 @@ class Site:
                     with suppress(ProcessLookupError):
                         os.kill(process, signal.SIGKILL)
                 worker.wait()
-        self.workers.clear()
+            self.workers.remove(worker)
 
     @cached_property
     def database_url(self) -> str:

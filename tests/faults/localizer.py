@@ -21,7 +21,10 @@ from vcl_plugin.align.network import TemporalNetwork
 GATE = "FAULTS_GATE"  # while a file lies there, pairs are begun and not finished
 READY = "FAULTS_READY"  # a folder in which each process that has loaded leaves its number
 PACE = "FAULTS_PACE"  # seconds that a pair takes besides its work, without using a core
-ENTRY_POINT = "[retrieval.localizers]\nmarked = tests.faults.localizer:MarkedLocalizer\n"
+ENTRY_POINT = """[retrieval.localizers]
+marked = tests.faults.localizer:MarkedLocalizer
+newer = tests.faults.localizer:NewerLocalizer
+"""
 
 
 class Mark(enum.IntEnum):
@@ -62,6 +65,13 @@ class MarkedLocalizer:
 
     def localize_many(self, query: Array, references: Sequence[Array]) -> list[list[Segment]]:
         return [self.localize(query, reference) for reference in references]
+
+
+class NewerLocalizer(MarkedLocalizer):
+    """The next version of it, as while a site is upgraded."""
+
+    name = "newer"
+    fingerprint = "marked-2"
 
 
 def _break(how: Mark) -> None:

@@ -166,6 +166,27 @@ def test_a_small_search_does_not_wait_for_a_scan(ground: Ground) -> None:
     assert before < 300
 
 
+def test_two_versions_side_by_side_set_no_pair_aside(ground: Ground) -> None:
+    """As while a site is upgraded: each worker has a localizer of its own."""
+    older, newer = ground.site.workers[0], ground.site.start_worker(VCL_LOCALIZER="newer")
+    third = ground.site.start_worker(VCL_LOCALIZER="newer")
+    works = [Work(ground.site, queries=3, references=24, assets=2) for _ in range(2)]
+    ground.wait_until_ready()
+    with ground.shut():
+        works[0].send()
+        ground.wait_until_all_work(works[0])
+        works[1].send()
+    for work in works:
+        work.wait()
+        count = work.count()
+        print(f"two versions: {count}")
+        assert (count.lost, count.doubled, count.quarantined) == (0, 0, 0)
+    models = works[0].ask("SELECT model, count(*) FROM pairs WHERE status = 'done' GROUP BY 1")
+    assert {"marked-1", "marked-2"} <= dict(models).keys()
+    assert older.poll() is None
+    ground.site.stop(newer, third)
+
+
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no compiler for a clock that can be wrong")
 def test_clocks_that_are_wrong_and_jump_do_no_harm(ground: Ground) -> None:
     """Last, because the workers keep their clocks."""

@@ -24,7 +24,7 @@ from tests.retrieval.test_store import unit_rows
 from vcl_plugin.claims import assets, rights
 from vcl_plugin.claims.claims import list_claims
 from vcl_plugin.claims.segments import read_segments
-from vcl_plugin.worker import LocalizeWorker
+from vcl_plugin.worker import GONE_LEASES, LocalizeWorker
 
 KIND = "isc-1"
 FOUND = Segment(Span(2.0, 9.00049), Span(1.0, 8.0), 0.9)
@@ -268,19 +268,63 @@ def test_a_database_that_is_back_before_the_lease_is_over_is_told_what_does_not_
     assert (pairs(worker)["a"].status, pairs(worker)["a"].attempts) == ("waiting", 0)
 
 
-def test_pairs_for_another_localizer_end_with_that_reason_instead_of_waiting_for_ever(
-    worker: LocalizeWorker,
-):
+def test_pairs_for_another_localizer_wait_for_it_and_lose_no_attempt(worker: LocalizeWorker):
     register(worker, "q", 20)
     register(worker, "a", 30)
     worker.open("s", "q", ["a"], None)
     worker.engine.localizer.fingerprint = "scripted-2"
-    for _ in range(2):
+    for _ in range(worker.settings.max_attempts + 1):
         assert localize(worker, ["a"]) == 0
     row = pairs(worker)["a"]
-    assert (row.status, row.reason, row.attempts) == ("waiting", "other_localizer", 2)
+    assert (row.status, row.reason, row.attempts) == ("waiting", "other_localizer", 0)
+    assert row.sent_at is None, "the next sweep sends it to somebody else"
     assert "scripted-2" in row.message
     assert "scripted-1" in row.message
+    worker.engine.localizer.fingerprint = "scripted-1"
+    assert localize(worker, ["a"]) == 1
+    assert state(worker).status == "done"
+
+
+def let_wait(worker: LocalizeWorker, seconds: float) -> None:
+    with transaction(worker.database) as connection:
+        connection.execute(
+            text("UPDATE pairs SET asked_at = asked_at - make_interval(secs => :seconds)"),
+            {"seconds": seconds},
+        )
+
+
+@pytest.mark.parametrize("is_asked_again", [False, True])
+def test_pairs_of_a_localizer_that_is_gone_are_compared_by_the_one_that_is_there(
+    worker: LocalizeWorker, is_asked_again: bool
+):
+    for name, frames in (("q", 20), ("a", 30), ("b", 31)):
+        register(worker, name, frames)
+    worker.open("old", "q", ["a", "b"], None)
+    worker.engine.localizer.fingerprint = "scripted-2"
+    if is_asked_again:
+        worker.open("new", "q", ["a"], None)
+    assert localize(worker, ["a", "b"]) == is_asked_again
+    assert (state(worker, "old").status, state(worker, "old").pairs_left) == ("localizing", 2)
+    let_wait(worker, GONE_LEASES * worker.settings.lease_seconds + 1)
+    assert localize(worker, ["a", "b"]) == 0, "taken over, and sent again by the next sweep"
+    assert localize(worker, ["a", "b"]) == 2 - is_asked_again
+    found = state(worker, "old")
+    assert (found.status, found.pairs_total, found.pairs_quarantined) == ("done", 2, 0)
+    with transaction(worker.database) as connection:
+        assert len(read_segments(connection, "old")) == 2
+        assert {row.model for row in read_pairs(connection)} == {"scripted-2"}
+
+
+def test_pairs_of_a_localizer_that_another_worker_has_are_not_taken_over(worker: LocalizeWorker):
+    for name, frames in (("q", 20), ("a", 30), ("b", 31)):
+        register(worker, name, frames)
+    worker.open("s", "q", ["a", "b"], None)
+    let_wait(worker, GONE_LEASES * worker.settings.lease_seconds + 1)
+    assert localize(worker, ["a"]) == 1
+    worker.engine.localizer.fingerprint = "scripted-2"
+    for _ in range(2):
+        assert localize(worker, ["b"]) == 0
+    assert pairs(worker)["b"].model == "scripted-1"
 
 
 def test_pairs_of_two_fingerprints_are_compared_in_two_batches(worker: LocalizeWorker):

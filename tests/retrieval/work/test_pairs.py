@@ -14,6 +14,8 @@ from retrieval.work import pairs
 from retrieval.work.leases import Table
 from tests.retrieval.planted_rows import METHOD, plant_search, plant_videos, read_row
 
+MODEL = METHOD.model
+
 
 @pytest.fixture
 def search(db: Engine) -> str:
@@ -25,7 +27,7 @@ def search(db: Engine) -> str:
 @pytest.mark.usefixtures("search")
 def test_a_leased_pair_is_what_its_row_has_become(db: Engine) -> None:
     with transaction(db) as connection:
-        first, second = pairs.lease_pairs(connection, "q", ["a", "b"], "w", 60, 3)
+        first, second = pairs.lease_pairs(connection, "q", ["a", "b"], MODEL, "w", 60, 3)
         assert (first.reference_id, second.reference_id) == ("a", "b")
         assert first == pairs.read_pair(connection, first.id)
         row = read_row(connection, "pairs", first.id)
@@ -36,8 +38,8 @@ def test_a_leased_pair_is_what_its_row_has_become(db: Engine) -> None:
 @pytest.mark.usefixtures("search")
 def test_a_pair_that_another_worker_holds_is_not_leased_again(db: Engine) -> None:
     with transaction(db) as connection:
-        [held] = pairs.lease_pairs(connection, "q", ["a"], "first", 60, 3)
-        [left] = pairs.lease_pairs(connection, "q", ["a", "b"], "second", 60, 3)
+        [held] = pairs.lease_pairs(connection, "q", ["a"], MODEL, "first", 60, 3)
+        [left] = pairs.lease_pairs(connection, "q", ["a", "b"], MODEL, "second", 60, 3)
     assert (held.reference_id, left.reference_id) == ("a", "b")
 
 
