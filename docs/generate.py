@@ -56,7 +56,7 @@ CODES: dict[str, tuple[str, str]] = {
     "not_found": (f"{ARRAY}, {COMMAND}", "an id, a name or a path that does not exist"),
     "not_registered": (f"{VIDEO}, {SEARCH}, {PAIR}", "nobody registered that id"),
     "not_video": (FILE, "no known video format: text, a picture, a playlist"),
-    "other_localizer": (PAIR, "the pair asks for another model than this worker has"),
+    "other_localizer": (PAIR, "it waits for a worker with the model it asks for; does not count"),
     "outside_media_roots": (
         f"{VIDEO}, {SEARCH}, {PAIR}",
         "the path, with links followed, lies in none of `VCL_MEDIA_ROOTS`",
@@ -78,6 +78,7 @@ CODES: dict[str, tuple[str, str]] = {
     "unknown_plugin": (COMMAND, "no localizer, pooler or descriptor of that name"),
     "unreadable": (f"{VIDEO}, {SEARCH}, {PAIR}", "the file cannot be opened or read"),
     "worker_error": (FILE, "an unexpected error; the row is tried again"),
+    "worker_ill": (PAIR, "its process failed at everything and ended itself; does not count"),
     "worker_lost": (f"{VIDEO}, {SEARCH}, {PAIR}", "its worker fell silent; it is tried again"),
     "wrong_dimension": (ARRAY, "the array is not (frames, 256)"),
 }

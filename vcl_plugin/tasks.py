@@ -7,10 +7,15 @@ docs/reference/tasks.md is its contract.
 from __future__ import annotations
 
 import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 
 from celery.signals import worker_process_init
 
 from retrieval.database import transaction
+from retrieval.engine import RetrievalEngine
 from retrieval.errors import Refused
 from retrieval.process import process_engine
 from retrieval.tasks import PATIENT, app, send
@@ -18,7 +23,7 @@ from retrieval.work import catalogue
 from retrieval.work.messages import ATTACH, INGEST, LOCALIZE, Message, localize_messages
 from vcl_plugin.claims import assets
 from vcl_plugin.claims.turns import take_references
-from vcl_plugin.worker import LocalizeWorker
+from vcl_plugin.worker import IllProcess, LocalizeWorker
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +31,25 @@ log = logging.getLogger(__name__)
 @worker_process_init.connect
 def load_models(**_: object) -> None:
     """After the fork, never before: a child that inherits torch's threads hangs."""
-    process_engine().load()
+    engine = process_engine()
+    engine.load()
+    with _ending_if_ill():
+        _worker_of(engine).check_process()
+
+
+@contextmanager
+def _ending_if_ill() -> Iterator[None]:
+    """A process that can compare nothing would set aside whatever it touches."""
+    try:
+        yield
+    except IllProcess as illness:
+        log.critical("this process ends itself, and another takes its place: %s", illness)
+        sys.exit(1)
+
+
+@lru_cache(maxsize=1)
+def _worker_of(engine: RetrievalEngine) -> LocalizeWorker:
+    return LocalizeWorker(engine)
 
 
 @app.task(name=LOCALIZE, **PATIENT)
@@ -41,7 +64,7 @@ def localize(
     With a `search_id` the pairs are opened first if they do not exist; without one, only pairs
     that already wait are taken.
     """
-    worker = LocalizeWorker(process_engine())
+    worker = _worker_of(process_engine())
     reference_ids = list(dict.fromkeys(reference_ids))
     if search_id is not None:
         worker.open(search_id, query_id, reference_ids, fingerprint)
@@ -50,7 +73,8 @@ def localize(
         # Too much for one: all workers share it.
         send(localize_messages(search_id, query_id, groups))
         return
-    done = worker.localize(query_id, groups)
+    with _ending_if_ill():
+        done = worker.localize(query_id, groups)
     # The search's id is put into every line of this task (retrieval/work/journal.py).
     log.info("localize query=%s references=%d done=%d", query_id, len(reference_ids), done)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +43,17 @@ GONE_LEASES = 10
 NOTHING = StoredDescriptors(np.zeros((0, 256), np.float32), np.zeros(0, bool), None)
 
 
+# Of so many different pairs in a row that fail, the process is to blame and not the pairs.
+MOST_FAILURES = 3
+# A made-up video that any localizer can compare with itself.
+_NOISE = np.random.default_rng(19).standard_normal((8, 256)).astype(np.float32)
+CONTROL = _NOISE / np.linalg.norm(_NOISE, axis=1, keepdims=True)
+
+
+class IllProcess(Exception):
+    """This process can compare nothing any more: its GPU is gone, its memory spoilt."""
+
+
 @dataclass(frozen=True)
 class Batch:
     """Pairs of one query and one kind of descriptors that one holder has leased."""
@@ -51,9 +63,10 @@ class Batch:
 
 
 class LocalizeWorker:
-    """Localizes leased pairs with the engine's localizer."""
+    """Localizes leased pairs with the engine's localizer; counts what its process fails at."""
 
     def __init__(self, engine: RetrievalEngine) -> None:
+        self.failed: set[int] = set()  # pairs, since one succeeded
         self.engine = engine
         self.database = engine.database
         self.settings = engine.settings
@@ -126,10 +139,12 @@ class LocalizeWorker:
                 raise
             except Exception:
                 # One pair of the batch is bad: find out which by taking them one at a time.
-                return sum(
-                    self._localize_alone(pair, query, reference, batch.holder)
-                    for pair, reference in zip(ready, references, strict=True)
-                )
+                with self._unless_ill(batch):
+                    return sum(
+                        self._localize_alone(pair, query, reference, batch.holder)
+                        for pair, reference in zip(ready, references, strict=True)
+                    )
+            self.failed.clear()
             share = (time.monotonic() - started) / len(ready)
             return sum(
                 self._record(pair, query, segments, share, batch.holder)
@@ -196,9 +211,42 @@ class LocalizeWorker:
         except ServiceUnavailable:
             raise
         except Exception as error:
-            self._end_attempt(pair, error, holder)
+            self._end_attempt(pair, error, holder)  # counts: it may be what made the process ill
+            self._blame(pair, error)
             return False
+        self.failed.clear()
         return self._record(pair, query, segments, time.monotonic() - started, holder)
+
+    def _blame(self, pair: Pair, error: Exception) -> None:
+        """The pair, unless others fail as well: then the process is to blame, and ends."""
+        if isinstance(error, RetrievalError):
+            return
+        self.failed.add(pair.id)
+        self.check_process()
+        if len(self.failed) >= MOST_FAILURES:
+            raise IllProcess(f"{len(self.failed)} pairs in a row failed ({error!r})") from error
+
+    def check_process(self) -> None:
+        """Raise IllProcess if not even a made-up pair can be compared."""
+        try:
+            self.engine.localizer.localize(CONTROL, CONTROL)
+        except Exception as error:
+            raise IllProcess(f"not even a made-up pair can be compared ({error!r})") from error
+
+    @contextmanager
+    def _unless_ill(self, batch: Batch) -> Iterator[None]:
+        """If the process is ill, what it still holds waits for another one, and loses nothing."""
+        try:
+            yield
+        except IllProcess as illness:
+            message = f"the process {batch.holder} ended itself: {illness}"
+            with transaction(self.database) as connection:
+                for pair in batch.pairs:
+                    leases.give_back(
+                        *(connection, Table.PAIRS, pair.id, batch.holder, "worker_ill", message),
+                        counts=False,
+                    )
+            raise
 
     def _record(
         self,

@@ -97,15 +97,25 @@ def holds(connection: Connection, table: Table, row_id: Any, holder: str) -> boo
 
 
 def give_back(
-    connection: Connection, table: Table, row_id: Any, holder: str, code: str, message: str
+    connection: Connection,
+    table: Table,
+    row_id: Any,
+    holder: str,
+    code: str,
+    message: str,
+    counts: bool = True,
 ) -> None:
-    """End a failed attempt: the row waits again, and remembers why."""
+    """End a failed attempt: the row waits again, and remembers why.
+
+    What is not the row's fault does not count.
+    """
     connection.execute(
         text(f"""
         UPDATE {Table(table)} SET status = 'waiting', leased_by = NULL, lease_until = NULL,
-               sent_at = NULL, reason = :code, message = :message
+               sent_at = NULL, reason = :code, message = :message,
+               attempts = attempts - CASE WHEN :counts THEN 0 ELSE 1 END
         WHERE id = :id AND leased_by = :holder AND status = 'running'"""),
-        {"id": row_id, "holder": holder, "code": code, "message": message},
+        {"id": row_id, "holder": holder, "code": code, "message": message, "counts": counts},
     )
 
 

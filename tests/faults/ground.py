@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.end_to_end.conftest import Site, descendants, open_site, wait_until
-from tests.faults.localizer import ENTRY_POINT, GATE, PACE, READY
+from tests.faults.localizer import ENTRY_POINT, GATE, PACE, READY, STICKY
 from tests.faults.work import Work
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +38,7 @@ class Ground:
             "the broker killed and its files lost": self.lose_broker,
             "PostgreSQL killed": self.kill_postgres,
             "a child stopped": self.stop_child,
+            "a process that fails at everything": self.lose_device,
         }
         self.stopped: list[int] = []
 
@@ -116,6 +117,10 @@ class Ground:
         self.stopped.append(self._holder(work))
         _signal(self.stopped[-1], signal.SIGSTOP)
 
+    def lose_device(self, work: Work) -> None:
+        """From now on the process fails at every pair, until it ends."""
+        Path(self.site.environment[STICKY]).write_text(str(self._holder(work)))
+
     @contextmanager
     def full_store(self) -> Iterator[None]:
         """No process of a worker can write a file while the block runs, as on a full disk; nor can
@@ -192,6 +197,7 @@ def open_ground(
             "VCL_LOCALIZER": "marked",
             GATE: str(site.home / "gate"),
             READY: str(site.home / "ready"),
+            STICKY: str(site.home / "sticky"),
             PACE: str(pace),
         }
         for _ in range(workers):

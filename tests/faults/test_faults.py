@@ -28,6 +28,7 @@ FAULTS = [
     "the broker killed and its files lost",
     "PostgreSQL killed",
     "a child stopped",
+    "a process that fails at everything",
 ]
 
 

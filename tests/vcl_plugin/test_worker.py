@@ -24,7 +24,7 @@ from tests.retrieval.test_store import unit_rows
 from vcl_plugin.claims import assets, rights
 from vcl_plugin.claims.claims import list_claims
 from vcl_plugin.claims.segments import read_segments
-from vcl_plugin.worker import GONE_LEASES, LocalizeWorker
+from vcl_plugin.worker import GONE_LEASES, IllProcess, LocalizeWorker
 
 KIND = "isc-1"
 FOUND = Segment(Span(2.0, 9.00049), Span(1.0, 8.0), 0.9)
@@ -266,6 +266,48 @@ def test_a_database_that_is_back_before_the_lease_is_over_is_told_what_does_not_
     with pytest.raises(ServiceUnavailable):
         localize(worker, ["a"])
     assert (pairs(worker)["a"].status, pairs(worker)["a"].attempts) == ("waiting", 0)
+
+
+def test_a_process_that_can_compare_nothing_any_more_sets_no_pair_aside_and_ends(
+    worker: LocalizeWorker, monkeypatch: pytest.MonkeyPatch
+):
+    names = ["a", "b", "c", "d"]
+    for name in ("q", *names):
+        register(worker, name, 30)
+    worker.open("s", "q", names, None)
+
+    def lose_device(*_: object) -> NoReturn:
+        raise RuntimeError("CUDA error: device lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker.engine.localizer, "localize", lose_device)
+        with pytest.raises(IllProcess, match="device lost"):
+            localize(worker, names)
+        with pytest.raises(IllProcess, match="device lost"):
+            worker.check_process()  # as the process in its place does before it takes any pair
+    found = [(row.status, row.attempts, row.reason) for row in pairs(worker).values()]
+    # The first may be what made the process ill; it pays, once.
+    assert found == [("waiting", 1, "localizer_failed"), *[("waiting", 0, "worker_ill")] * 3]
+    assert localize(worker, names) == 4
+    assert (state(worker).status, state(worker).pairs_quarantined) == ("done", 0)
+
+
+def test_a_process_ends_after_different_pairs_failed_in_a_row_and_not_before(
+    worker: LocalizeWorker,
+):
+    for number, name in enumerate(["q", "a", "b", "good", "c"]):
+        register(worker, name, 30 + number)
+    script = worker.engine.localizer.script
+    script |= dict.fromkeys((31, 32, 34), MemoryError("a leak"))
+    worker.open("s", "q", ["a", "b", "good", "c"], None)
+    for name in ("a", "a", "b", "good", "c"):
+        localize(worker, [name])
+    with transaction(worker.database) as connection:
+        connection.execute(text("UPDATE pairs SET attempts = 0"))
+    localize(worker, ["a"])
+    with pytest.raises(IllProcess, match="3 pairs in a row failed"):
+        localize(worker, ["b"])
+    assert {row.status for row in pairs(worker).values()} == {"waiting", "done"}
 
 
 def test_pairs_for_another_localizer_wait_for_it_and_lose_no_attempt(worker: LocalizeWorker):
