@@ -18,7 +18,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
@@ -117,6 +117,21 @@ def migrate(url: str, revision: str = "head") -> None:
             command.upgrade(config, target)
         elif target != (current or "base"):
             command.downgrade(config, target)
+        _declare_support(connection, config)
+
+
+def _declare_support(connection: Connection, config: Config) -> None:
+    """Write down which code may run on the schema as it is, for code that does not know it."""
+    if not inspect(connection).has_table("schema_support"):
+        return
+    current = str(MigrationContext.configure(connection).get_current_revision())
+    scripts = ScriptDirectory.from_config(config).iterate_revisions(current, "base")
+    since = max(getattr(each.module, "runs_since", each.revision) for each in scripts)
+    connection.execute(text("DELETE FROM schema_support"))
+    connection.execute(
+        text("INSERT INTO schema_support VALUES (:revision, :since)"),
+        {"revision": current, "since": since},
+    )
 
 
 def current_revision(database: Engine) -> str | None:
@@ -125,16 +140,31 @@ def current_revision(database: Engine) -> str | None:
 
 
 def check_schema(database: Engine) -> None:
-    """Raise SchemaOutdated unless the database is at the revision this code was written for."""
+    """Raise SchemaOutdated unless the database is at the revision this code was written for, or at
+    a later one that says that this code may run on it."""
     known = _revisions(_alembic())
-    current = current_revision(database)
-    if current is not None and current not in known:
-        raise _newer_database(current)
+    with transaction(database) as connection:
+        current = MigrationContext.configure(connection).get_current_revision()
+        if current is not None and current not in known:
+            if _read_support(connection, current) in known:
+                return
+            raise _newer_database(current)
     if current != known[-1]:
         raise SchemaOutdated(
             f"the database is at revision {current or 'none'}, this version needs {known[-1]}; "
             "run `vcl migrate`"
         )
+
+
+def _read_support(connection: Connection, revision: str) -> str | None:
+    """The oldest revision whose code may run on that one, if somebody has declared it."""
+    if not inspect(connection).has_table("schema_support"):
+        return None
+    found = connection.execute(
+        text("SELECT runs_since FROM schema_support WHERE revision = :revision"),
+        {"revision": revision},
+    ).scalar()
+    return None if found is None else str(found)
 
 
 def _revisions(config: Config) -> list[str]:

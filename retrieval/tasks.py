@@ -26,6 +26,7 @@ from retrieval.errors import (
     NotFound,
     Refused,
     RetrievalError,
+    SchemaOutdated,
     ServiceUnavailable,
 )
 from retrieval.process import process_engine
@@ -72,9 +73,10 @@ class CheckedTask(Task):
 app = Celery("vcl", task_cls=CheckedTask)
 app.config_from_object("celeryconfig")
 
-# A database that is away comes back: the message waits in the broker and tries again.
+# A database that is away comes back: the message waits in the broker and tries again. One whose
+# schema this version does not know is for a worker of another version; this one ends soon.
 PATIENT: dict[str, Any] = {
-    "autoretry_for": (ServiceUnavailable,),
+    "autoretry_for": (ServiceUnavailable, SchemaOutdated),
     "max_retries": None,
     "retry_backoff": 1,
     "retry_backoff_max": 30,

@@ -188,6 +188,30 @@ def test_two_versions_side_by_side_set_no_pair_aside(ground: Ground) -> None:
     ground.site.stop(newer, third)
 
 
+def test_workers_on_a_newer_schema_end_and_leave_their_messages(ground: Ground) -> None:
+    """As when somebody migrates before the last old worker was stopped."""
+    site = ground.site
+    [(revision,)] = site.sql("SELECT version_num FROM alembic_version")
+    question = "UPDATE alembic_version SET version_num = %s RETURNING 1"
+    work = Work(site, queries=4, references=12, assets=2)
+    ground.wait_until_ready()
+    with ground.shut():
+        work.send()
+        ground.wait_until_all_work(work)
+        work.ask(question, "9999")
+        ground.kill_child(work)  # the one in its place does not know the schema
+    wait_until(lambda: all(worker.poll() is not None for worker in site.workers), PATIENCE / 3)
+    assert all(worker.returncode > 0 for worker in site.workers)
+    work.ask(question, revision)
+    site.workers.clear()
+    for _ in range(2):
+        site.start_worker()
+    work.wait()
+    count = work.count()
+    print(f"newer schema: {count}")
+    assert (count.lost, count.doubled, count.quarantined) == (0, 0, 0)
+
+
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no compiler for a clock that can be wrong")
 def test_clocks_that_are_wrong_and_jump_do_no_harm(ground: Ground) -> None:
     """Last, because the workers keep their clocks."""

@@ -114,6 +114,35 @@ def test_a_database_of_a_later_version_is_left_alone(db: Engine, database: str):
             touch()
 
 
+@pytest.mark.parametrize(("since", "may_run"), [(REVISIONS[-1], True), ("9999", False)])
+def test_code_runs_on_a_later_schema_only_if_that_says_so(db: Engine, since: str, may_run: bool):
+    with transaction(db) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(
+            text("UPDATE schema_support SET revision = '9999', runs_since = :since"),
+            {"since": since},
+        )
+    if may_run:
+        check_schema(db)
+    else:
+        with pytest.raises(SchemaOutdated, match="9999, which this version does not know"):
+            check_schema(db)
+
+
+def test_every_migration_declares_which_code_may_run_on_it(db: Engine, database: str):
+    def declared() -> tuple[str, str]:
+        with transaction(db) as connection:
+            [row] = connection.execute(text("SELECT revision, runs_since FROM schema_support"))
+        return row.revision, row.runs_since
+
+    revision, since = declared()
+    assert revision == REVISIONS[-1]
+    assert since in REVISIONS
+    migrate(database, "0011")
+    assert declared()[0] == "0011"
+    assert declared()[1] < "0011", "a default and an index disturb no older code"
+
+
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg2"])
 def test_a_url_as_people_write_it_connects(database: str, scheme: str):
     url = database.replace("postgresql+psycopg2", scheme)

@@ -405,6 +405,17 @@ def test_the_supervisor_outlives_what_the_database_refuses(
     assert supervisor.child.poll() is None
 
 
+def test_a_worker_on_a_newer_schema_ends_non_zero_instead_of_eating_messages(
+    supervisor: Supervisor, db: Engine, caplog: pytest.LogCaptureFixture
+):
+    wait_gently = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0));"
+    begin_anew(supervisor, [sys.executable, "-c", f"{wait_gently} time.sleep(600)"])
+    with transaction(db) as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    assert supervisor.run() != 0
+    assert "9999, which this version does not know" in caplog.text
+
+
 @pytest.mark.parametrize("times", [1, worker.FAILURES])
 def test_a_worker_that_failed_while_something_was_away_is_started_anew(
     supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int

@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from retrieval import tasks
 from retrieval.database import check_schema, connect
-from retrieval.errors import RetrievalError, ServiceUnavailable
+from retrieval.errors import RetrievalError, SchemaOutdated, ServiceUnavailable
 from retrieval.index.keeper import SnapshotKeeper
 from retrieval.process import process_engine, process_services
 from retrieval.services import ensure_services, wait_for_broker, wait_for_database
@@ -106,6 +106,7 @@ class Supervisor:
             [sys.executable, "-m", "vcl_plugin.cli", "index", "build", "--if-due"]
         )
         self.is_stopping = False
+        self.outdated = 0  # the exit code, if the schema is another one by now
         self.failures = 0  # in a row, each soon after its start
         self.child = self._start()
         # The worker has a group of its own, so that all of it can be ended; so a Ctrl-C in the
@@ -124,7 +125,7 @@ class Supervisor:
                 continue
             if code == 0 or self.is_stopping or (code > 0 and self._is_hopeless()):
                 self.keeper.stop()
-                return code
+                return code or self.outdated
             how = f"failed with code {code}" if code > 0 else f"was killed by signal {-code}"
             log.warning("the worker %s; it is started anew", how)
             self._restart()
@@ -157,8 +158,14 @@ class Supervisor:
         """Services alive, lost work sent again, the worker taking work."""
         try:
             endpoints = ensure_services(self.settings)
-            self._sweep_if_due()
+            self._sweep_if_due(endpoints.database_url)
             look = Look(tasks.queue_heads(self.queues), is_working(connect(endpoints.database_url)))
+        except SchemaOutdated as error:
+            log.error("%s; this worker ends, and leaves its messages to others", error)
+            self.outdated = 1
+            self.is_stopping = True
+            self.child.terminate()
+            return
         except (RetrievalError, SQLAlchemyError) as error:
             # Whatever the database says: who looks after the others must not fall first.
             log.warning("%s; the worker goes on and tries again", tasks.first_line(error))
@@ -166,7 +173,7 @@ class Supervisor:
             return
         except tasks.BROKER_ERRORS:
             return  # the worker itself says that it has no broker, and waits for it
-        if self.watchdog.has_stalled(look):
+        if not self.is_stopping and self.watchdog.has_stalled(look):
             log.warning(
                 "the worker took none of the waiting messages for %g s; it is started anew",
                 self.watchdog.patience,
@@ -177,9 +184,10 @@ class Supervisor:
             self._restart()
             self.watchdog.forgive()
 
-    def _sweep_if_due(self) -> None:
-        if time.monotonic() >= self.next_sweep:
+    def _sweep_if_due(self, database_url: str) -> None:
+        if time.monotonic() >= self.next_sweep and not self.is_stopping:
             self.next_sweep = time.monotonic() + self.settings.sweep_seconds
+            check_schema(connect(database_url))
             tasks.sweep()
             settle_left(process_engine().database, seconds=SETTLING)
             self.keeper.look(process_engine().database)
