@@ -38,6 +38,7 @@ CODES: dict[str, tuple[str, str]] = {
     "bad_setting": (COMMAND, "a `VCL_*` variable with a value it cannot have"),
     "bad_value": (COMMAND, "a text that PostgreSQL cannot keep: NUL or half a character"),
     "changed": (FILE, "the file holds another video than when it was registered"),
+    "described_again": (PAIR, "its descriptors were lost and are being made; it waits for them"),
     "decoder_died": (FILE, "the decoder crashed on the file"),
     "empty": (FILE, "the file has no bytes"),
     "empty_index": (SEARCH, "there is no reference to search"),
@@ -67,7 +68,7 @@ CODES: dict[str, tuple[str, str]] = {
     "schema_outdated": (COMMAND, "the database lacks a migration, or has a later one"),
     "service_unavailable": (
         f"{VIDEO}, {SEARCH}, {PAIR}, {COMMAND}",
-        "PostgreSQL or the broker is away; the attempt does not count",
+        "PostgreSQL, the broker or the store is away; the attempt does not count",
     ),
     "store_full": (f"{VIDEO}, {SEARCH}", "the disk is full; the attempt does not count"),
     "timeout": (COMMAND, "the time to wait is over; the work goes on"),

@@ -19,6 +19,7 @@ from retrieval.database import transaction
 from retrieval.describe.descriptors import Descriptor, load_descriptor
 from retrieval.description import describe_video
 from retrieval.errors import BadDescriptors, BadVideo, RetrievalError
+from retrieval.identity import StoreIdentity
 from retrieval.index.candidates import find_copies, propose_pairs
 from retrieval.index.index import Index
 from retrieval.index.pooling import pool_query
@@ -49,7 +50,8 @@ class RetrievalEngine:
     def __init__(self, settings: Settings, database: Engine) -> None:
         self.settings = settings
         self.database = database
-        self.store = Store(settings.store_dir, settings.roots)
+        self.identity = StoreIdentity(database, settings.store_dir)
+        self.store = Store(settings.store_dir, settings.roots, self.identity.check)
 
     @cached_property
     def descriptor(self) -> Descriptor:
@@ -263,6 +265,23 @@ class RetrievalEngine:
         key = self.descriptor.fingerprint.key
         path = catalogue.find_descriptors(connection, video_id, key)
         return path is not None and self.store.has(path)
+
+    def describe_again(self, video_id: str, fingerprint: str) -> bool:
+        """Have a video described whose descriptors are lost; False where that cannot be done here.
+
+        Its film must be reachable, and the descriptors of our own kind.
+        """
+        with transaction(self.database) as connection:
+            video = catalogue.read_video(connection, video_id)
+            is_ours = fingerprint == self.descriptor.fingerprint.key and video.path is not None
+            if not is_ours or video.status == VideoStatus.FAILED:
+                return False
+            if video.status == VideoStatus.READY:
+                if not Path(str(video.path)).is_file():
+                    return False
+                log.warning("the descriptors of video %s are lost; it is described again", video_id)
+                catalogue.reopen(connection, video_id)
+        return True
 
     def _not_ours(self, video: Video) -> Video:
         """The video as this engine sees it: ready for others, but not to be described here."""

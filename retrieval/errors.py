@@ -72,5 +72,15 @@ class NotFound(RetrievalError):
     code = "not_found"
 
 
+class MissingFile(NotFound):
+    """A file that should be there; a later look may find it."""
+
+
+class Unreadable(RetrievalError):
+    """A file that this process cannot read, whatever it holds."""
+
+    code = "unreadable"
+
+
 class Refused(RetrievalError):
     code = "refused"

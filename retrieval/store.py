@@ -14,7 +14,7 @@ import errno
 import hashlib
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,13 @@ from retrieval.describe.views import MAX_VIEWS, NO_VIEWS, ViewKind, Views, join_
 from retrieval.errors import (
     BadDescriptors,
     FingerprintMismatch,
+    MissingFile,
     NotFound,
     RetrievalError,
     ServiceUnavailable,
+    Unreadable,
 )
+from retrieval.files import make_folder, missing_file, read_failure, sync_folder
 from retrieval.media.roots import confine_path
 
 # Over two days of video. A file of more is refused before it is read into memory.
@@ -50,6 +53,7 @@ LAYOUT = {
 
 # A full disk, a used-up quota, a limit on the size of files.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+RECENTLY = 1.0  # seconds for which a store that was there is believed to be there, when read
 
 
 @dataclass(frozen=True)
@@ -74,11 +78,24 @@ class Store:
     """A folder of descriptor files, addressed by (video, fingerprint).
 
     Files of foreign engines lie elsewhere: in one of the media `roots`, where there are any.
+    `check` raises `ServiceUnavailable` unless the folder is the store that is meant
+    (`retrieval/identity.py`); without one, the folder is made where it is missing.
     """
 
-    def __init__(self, root: Path, roots: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        root: Path,
+        roots: Sequence[Path] = (),
+        check: Callable[[float], None] | None = None,
+    ) -> None:
         self.root = root
         self.roots = (root, *roots) if roots else ()
+        self._check = check
+
+    def check(self, within: float = 0.0) -> None:
+        """Raise `ServiceUnavailable` unless the store is there."""
+        if self._check is not None:
+            self._check(within)
 
     def path_of(self, video_id: str, fingerprint: str) -> Path:
         """Where that video's file lies; ids may hold any character, so their hash names it."""
@@ -109,7 +126,16 @@ class Store:
         }
         payload = save(arrays, metadata={"fingerprint": fingerprint, "video": video_id})
         path = self.path_of(video_id, fingerprint)
-        write_atomically(path, payload)
+        self.check()
+        try:
+            write_atomically(path, payload, within=self.root if self._check else None)
+        except OSError as error:
+            self.check()
+            raise ServiceUnavailable(
+                f"{path} cannot be written ({error.strerror}); mend the store, and work that "
+                "waits for it goes on by itself"
+            ) from error
+        self.check()  # the disk may have gone meanwhile, and left its folder behind
         return path
 
     def read(self, location: str | Path, fingerprint: str | None = None) -> StoredDescriptors:
@@ -117,7 +143,13 @@ class Store:
 
         A file can be replaced after it was registered, and numbers of two kinds compare to nothing.
         """
-        stored = read_descriptors(confine_path(_local_path(location), self.roots, BadDescriptors))
+        self.check(within=RECENTLY)
+        try:
+            path = confine_path(_local_path(location), self.roots, BadDescriptors)
+            stored = read_descriptors(path)
+        except (MissingFile, Unreadable):
+            self.check()  # with the whole store away, no file of it is missing
+            raise
         if fingerprint is not None and stored.fingerprint not in (None, fingerprint):
             raise FingerprintMismatch(
                 f"{location} was made by {stored.fingerprint}, not by {fingerprint}; ingest or "
@@ -127,29 +159,23 @@ class Store:
 
     def has(self, location: str | Path) -> bool:
         """Whether a file lies there; whether it can be read is another question."""
-        return _is_file(_local_path(location))
+        is_there = _is_file(_local_path(location))
+        if not is_there:
+            self.check()
+        return is_there
 
 
 def read_descriptors(location: str | Path) -> StoredDescriptors:
     """Load a file of the store, or a plain .npy, from a path or a file:// URL."""
     path = _local_path(location)
     if not _is_file(path):
-        raise NotFound(f"no descriptor file at {path}; ingest or register the video again")
+        raise missing_file(path)
     try:
         return _read_array(path) if path.suffix.lower() == ".npy" else _read_stored(path)
     except RetrievalError:
         raise
-    except PermissionError as error:
-        raise BadDescriptors(
-            f"{path} cannot be read ({error.strerror}); check its permissions", code="unreadable"
-        ) from error
     except Exception as error:
-        # Any bytes may stand there, and a parser may say anything to them (numpy's alone knows
-        # six ways): the file is the reason, and its maker's to mend.
-        raise BadDescriptors(
-            f"{path} is no descriptor file ({_first_line(error)}); write it again",
-            code="not_an_array",
-        ) from error
+        raise read_failure(error, path) from error
 
 
 def _read_array(path: Path) -> StoredDescriptors:
@@ -249,18 +275,17 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def write_atomically(path: Path, payload: bytes) -> None:
+def write_atomically(path: Path, payload: bytes, within: Path | None = None) -> None:
     """Temp file, fsync, rename: after a crash the old file or the new one is there, never half.
 
-    A disk without room is ServiceUnavailable: like a server that is away, it can come back.
+    Folders are made as needed, below `within` only: one made where a disk should be mounted would
+    be taken for it. A disk without room is ServiceUnavailable: like a server that is away, it can
+    come back.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent, within)
         _write_and_rename(path, payload)
+        sync_folder(path.parent)
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise

@@ -207,6 +207,8 @@ def register(
     try:
         upload = read_upload(uploader, external_id, url, uploaded_at)
         stored = _read_foreign(engine.store, descriptors, fingerprint)
+    except ServiceUnavailable:
+        raise  # the store is away, not the descriptors bad
     except RetrievalError as error:
         log.warning("register video=%s refused: %s", video_id, error)
         with transaction(engine.database) as connection:

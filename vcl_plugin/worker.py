@@ -20,6 +20,7 @@ from retrieval.engine import RetrievalEngine
 from retrieval.errors import (
     BadDescriptors,
     FingerprintMismatch,
+    MissingFile,
     NotFound,
     Refused,
     RetrievalError,
@@ -36,7 +37,7 @@ from vcl_plugin.claims.settlement import settle_claims
 
 log = logging.getLogger(__name__)
 
-# Trying again does not mend these; the pair is set aside at once.
+# Trying again does not mend these; the pair is set aside at once. A missing file may come back.
 HOPELESS = (BadDescriptors, FingerprintMismatch, NotFound)
 # A localizer that nobody used for so many leases is gone, and what waits for it is ours.
 GONE_LEASES = 10
@@ -60,6 +61,16 @@ class Batch:
 
     holder: str
     pairs: list[Pair]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Those pairs of a batch whose descriptors could be read, and what was away for the others."""
+
+    pairs: list[Pair]
+    query: StoredDescriptors
+    references: list[StoredDescriptors]
+    away: ServiceUnavailable | None
 
 
 class LocalizeWorker:
@@ -116,40 +127,41 @@ class LocalizeWorker:
         if not groups:
             with transaction(self.database) as connection:
                 settle_claims(connection, query_id)
-        return sum(
-            self._localize_batch(batch)
-            for group in groups
-            for batch in self._lease(query_id, group)
-        )
+        done, away = 0, None
+        for group in groups:
+            for batch in self._lease(query_id, group):
+                seconds, ids = self.settings.lease_seconds, [pair.id for pair in batch.pairs]
+                held = self.database, Table.PAIRS, ids, batch.holder, seconds
+                with leases.heartbeat(*held), leases.unless_away(*held):
+                    loaded = self._load(batch)
+                    done += self._localize_batch(batch, loaded)
+                away = loaded.away or away
+        if away is not None:
+            raise away  # the message tries again what was put off
+        return done
 
-    def _localize_batch(self, batch: Batch) -> int:
-        ids = [pair.id for pair in batch.pairs]
-        seconds = self.settings.lease_seconds
-        with (
-            leases.heartbeat(self.database, Table.PAIRS, ids, batch.holder, seconds),
-            leases.unless_away(self.database, Table.PAIRS, ids, batch.holder, seconds),
-        ):
-            ready, query, references = self._load(batch.pairs, batch.holder)
-            if not ready:
-                return 0
-            started = time.monotonic()
-            try:
-                found = localize_views(self.engine.localizer, query, references)
-            except ServiceUnavailable:
-                raise
-            except Exception:
-                # One pair of the batch is bad: find out which by taking them one at a time.
-                with self._unless_ill(batch):
-                    return sum(
-                        self._localize_alone(pair, query, reference, batch.holder)
-                        for pair, reference in zip(ready, references, strict=True)
-                    )
-            self.failed.clear()
-            share = (time.monotonic() - started) / len(ready)
-            return sum(
-                self._record(pair, query, segments, share, batch.holder)
-                for pair, segments in zip(ready, found, strict=True)
-            )
+    def _localize_batch(self, batch: Batch, loaded: Loaded) -> int:
+        ready, query, references = loaded.pairs, loaded.query, loaded.references
+        if not ready:
+            return 0
+        started = time.monotonic()
+        try:
+            found = localize_views(self.engine.localizer, query, references)
+        except ServiceUnavailable:
+            raise
+        except Exception:
+            # One pair of the batch is bad: find out which by taking them one at a time.
+            with self._unless_ill(batch):
+                return sum(
+                    self._localize_alone(pair, query, reference, batch.holder)
+                    for pair, reference in zip(ready, references, strict=True)
+                )
+        self.failed.clear()
+        share = (time.monotonic() - started) / len(ready)
+        return sum(
+            self._record(pair, query, segments, share, batch.holder)
+            for pair, segments in zip(ready, found, strict=True)
+        )
 
     def _lease(self, query_id: str, reference_ids: Sequence[str]) -> Iterator[Batch]:
         """Take the pairs that wait for our localizer; a batch compares descriptors of one kind."""
@@ -167,24 +179,27 @@ class LocalizeWorker:
         for kind in dict.fromkeys(pair.fingerprint for pair in ours):
             yield Batch(holder, [pair for pair in ours if pair.fingerprint == kind])
 
-    def _load(
-        self, leased: Sequence[Pair], holder: str
-    ) -> tuple[list[Pair], StoredDescriptors, list[StoredDescriptors]]:
-        """Descriptors of the query and of each reference; pairs without them are set aside."""
+    def _load(self, batch: Batch) -> Loaded:
+        """Descriptors of the query and of each reference; the attempt of a pair without ends."""
         stored: dict[str, StoredDescriptors] = {}
         ready: list[Pair] = []
-        for pair in leased:
+        away = None
+        for pair in batch.pairs:
             try:
                 for video_id in (pair.query_id, pair.reference_id):
                     if video_id not in stored:
                         stored[video_id] = self._descriptors(video_id, pair.fingerprint)
-            except HOPELESS as error:
+            except ServiceUnavailable as error:
+                away = error
+                told = batch.holder, error.code, str(error)
                 with transaction(self.database) as connection:
-                    pairs.quarantine_pair(connection, pair.id, holder, error.code, str(error))
-                continue
-            ready.append(pair)
+                    leases.put_off(connection, Table.PAIRS, pair.id, *told)
+            except RetrievalError as error:
+                self._end_attempt(pair, error, batch.holder)
+            else:
+                ready.append(pair)
         references = [stored[pair.reference_id] for pair in ready]
-        return ready, stored.get(leased[0].query_id, NOTHING), references
+        return Loaded(ready, stored.get(batch.pairs[0].query_id, NOTHING), references, away)
 
     def _descriptors(self, video_id: str, fingerprint: str) -> StoredDescriptors:
         with transaction(self.database) as connection:
@@ -196,7 +211,14 @@ class LocalizeWorker:
             raise FingerprintMismatch(
                 f"video {video_id!r} has no descriptors of {fingerprint}; ingest it again"
             )
-        return self.engine.store.read(path, fingerprint)
+        try:
+            return self.engine.store.read(path, fingerprint)
+        except MissingFile as error:
+            if not self.engine.describe_again(video_id, fingerprint):
+                raise
+            raise ServiceUnavailable(
+                f"{error}; video {video_id!r} is described again", code="described_again"
+            ) from error
 
     def _localize_alone(
         self,
@@ -280,7 +302,7 @@ class LocalizeWorker:
         code = error.code if isinstance(error, RetrievalError) else "localizer_failed"
         message = str(error) if is_ours else f"{type(error).__name__}: {error}"
         with transaction(self.database) as connection:
-            if isinstance(error, HOPELESS):
+            if isinstance(error, HOPELESS) and not isinstance(error, MissingFile):
                 pairs.quarantine_pair(connection, pair.id, holder, code, message)
             else:
                 leases.give_back(connection, Table.PAIRS, pair.id, holder, code, message)

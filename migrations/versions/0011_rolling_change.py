@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0011"
-down_revision = "0009"
+down_revision = "0010"
 branch_labels = None
 depends_on = None
 runs_since = "0009"  # the oldest revision whose code may run on this one; without it: this one

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Engine, text
 
 from retrieval.database import transaction
-from retrieval.errors import NotFound, RetrievalError
+from retrieval.errors import MissingFile, NotFound, RetrievalError, ServiceUnavailable, Unreadable
 from retrieval.index import snapshots
 from retrieval.index.index import Index, Position
 from retrieval.index.local import VideoIndex
@@ -71,7 +71,8 @@ class Replica:
         """Replay what changed since the last look, so that a new video is found at once.
 
         A video whose descriptors cannot be read is left out, not in the way of all others; every
-        refresh tries it again.
+        refresh tries it again. What is in the index already stays there unless its file turned
+        bad: a file out of reach of this machine may be in reach of those that share the index.
         """
         self._move()
         if not self.index.is_shared:
@@ -84,6 +85,7 @@ class Replica:
     def build(self) -> Index:
         """Forget the index and make it anew from the store; save it as the base of all others."""
         with self._alone():
+            self.store.check()  # before the index is given up for it
             self.index.clear()
             self._replay()
             if self.unreadable:
@@ -197,9 +199,12 @@ class Replica:
         for video_id, path in pending.items():
             try:
                 stored = self.store.read(path, self.fingerprint)
+            except ServiceUnavailable:
+                raise  # says nothing of this video
             except RetrievalError as error:
                 log.error("video %s is left out of the index: %s", video_id, error)
-                index.remove(video_id)
+                if not isinstance(error, MissingFile | Unreadable):
+                    index.remove(video_id)
                 unreadable[video_id] = path
                 continue
             if self.collection == "uploads":

@@ -23,6 +23,7 @@ from sqlalchemy import Engine
 from retrieval.database import check_schema, connect, current_revision, transaction
 from retrieval.describe.descriptors import load_descriptor
 from retrieval.errors import BadSetting, RetrievalError
+from retrieval.identity import StoreIdentity
 from retrieval.index.snapshots import saved_indexes
 from retrieval.plugins import load_localizer, load_pooler
 from retrieval.services import ServiceStatus, service_status
@@ -60,7 +61,10 @@ def examine(settings: Settings) -> Iterator[Finding]:
     database, broker = service_status(settings)
     yield _check_service(database, "PostgreSQL", "VCL_DATABASE_URL")
     if database.running:
-        yield _check_schema(connect(settings.database_url or database.where))
+        schema = _check_schema(connect(settings.database_url or database.where))
+        yield schema
+        if schema.is_well:
+            yield _check_store(settings, connect(settings.database_url or database.where))
     yield _check_service(broker, "the broker", "VCL_BROKER_URL")
     if broker.running:
         engine = connect(settings.database_url or database.where) if database.running else None
@@ -160,6 +164,13 @@ def _check_schema(database: Engine) -> Finding:
     except RetrievalError as error:
         return _ill("schema", error)
     return Finding("schema", f"revision {current_revision(database)}")
+
+
+def _check_store(settings: Settings, database: Engine) -> Finding:
+    try:
+        return Finding("store", StoreIdentity(database, settings.store_dir).inspect())
+    except RetrievalError as error:
+        return _ill("store", error)
 
 
 def _check_workers(broker_url: str, database: Engine | None) -> Finding:

@@ -134,13 +134,13 @@ def finish_ingest(connection: Connection, video_id: str, duration: float, holder
 
 
 def reopen(connection: Connection, video_id: str) -> None:
-    """Let a ready video be described once more, by another descriptor.
+    """Let a ready video be described once more, by another descriptor or for lost descriptors.
 
     One that is at work already, because somebody else reopened it a moment ago, is left alone.
     """
     connection.execute(
         text("""
-        UPDATE videos SET status = 'waiting', attempts = 0
+        UPDATE videos SET status = 'waiting', attempts = 0, sent_at = NULL
         WHERE id = :id AND status = 'ready'"""),
         {"id": video_id},
     )

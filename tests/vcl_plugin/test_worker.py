@@ -20,10 +20,13 @@ from retrieval.work import catalogue, leases, searches
 from retrieval.work.messages import BATCH_PAIRS
 from retrieval.work.uploads import note_upload
 from tests.retrieval.planted_rows import pass_time, read_pairs
+from tests.retrieval.test_engine import CoarseDescriptor
+from tests.retrieval.test_identity import unmounted
 from tests.retrieval.test_store import unit_rows
 from vcl_plugin.claims import assets, rights
 from vcl_plugin.claims.claims import list_claims
 from vcl_plugin.claims.segments import read_segments
+from vcl_plugin.demo.footage import render_reference
 from vcl_plugin.worker import GONE_LEASES, IllProcess, LocalizeWorker
 
 KIND = "isc-1"
@@ -156,14 +159,61 @@ def test_what_the_database_refuses_ends_the_attempt_of_that_pair_only(worker: Lo
     assert (pairs(worker)["a"].status, pairs(worker)["b"].status) == ("waiting", "done")
 
 
-def test_lost_descriptors_set_the_pair_aside_with_the_path(worker: LocalizeWorker):
+def test_lost_descriptors_are_looked_for_again_and_then_set_the_pair_aside_with_the_path(
+    worker: LocalizeWorker,
+):
     for name, frames in (("q", 20), ("a", 30), ("b", 31)):
         register(worker, name, frames)
     worker.engine.store.path_of("a", KIND).unlink()
     worker.open("s", "q", ["a", "b"], None)
     assert localize(worker, ["a", "b"]) == 1
     row = pairs(worker)["a"]
-    assert (row.status, row.reason) == ("quarantined", "not_found")
+    assert (row.status, row.reason, row.attempts) == ("waiting", "not_found", 1)
+    localize(worker, ["a"])
+    with transaction(worker.database) as connection:
+        searches.count_down(connection, leases.expire(connection, "pairs", 2))
+    row = pairs(worker)["a"]
+    assert (row.status, row.reason) == ("quarantined", "attempts_exhausted")
+    assert "no descriptor file at" in row.message
+
+
+@pytest.mark.parametrize("leaves_folder", [True, False])
+def test_a_moment_without_the_store_sets_no_pair_aside_and_ends_no_search(
+    worker: LocalizeWorker, leaves_folder: bool
+):
+    for name, frames in (("q", 20), ("a", 30), ("b", 31)):
+        register(worker, name, frames)
+    worker.open("s", "q", ["a", "b"], None)
+    with unmounted(worker.settings.store_dir, leaves_folder):
+        for _ in range(3):  # more often than there are attempts
+            with pytest.raises(ServiceUnavailable):
+                localize(worker, ["a", "b"])
+        for row in pairs(worker).values():
+            assert (row.status, row.reason, row.attempts) == ("waiting", "service_unavailable", 0)
+        assert (state(worker).status, state(worker).pairs_left) == ("localizing", 2)
+    assert localize(worker, ["a", "b"]) == 2
+    assert (state(worker).status, state(worker).pairs_quarantined) == ("done", 0)
+
+
+def test_a_pair_whose_video_is_described_again_waits_for_it_and_the_others_go_on(
+    worker: LocalizeWorker, tmp_path: Path
+):
+    worker.engine.__dict__["descriptor"] = CoarseDescriptor()
+    kind = CoarseDescriptor.fingerprint.key
+    film = render_reference(tmp_path / "film.mp4", seed=1, seconds=6, size=(64, 48))
+    lost = worker.engine.register(film)
+    worker.engine.ingest(lost)
+    register(worker, "q", 20, kind)
+    register(worker, "b", 31, kind)
+    worker.open("s", "q", [lost, "b"], kind)
+    worker.engine.store.path_of(lost, kind).unlink()
+    with pytest.raises(ServiceUnavailable, match="is described again"):
+        localize(worker, [lost, "b"])
+    found = pairs(worker)
+    assert found["b"].status == "done"
+    assert (found[lost].status, found[lost].attempts) == ("waiting", 0)
+    worker.engine.ingest(lost)  # as the sweeper asks for
+    assert localize(worker, [lost, "b"]) == 1
     assert state(worker).status == "done"
 
 

@@ -44,6 +44,10 @@ COMMANDS = {
     ),
     "config": Entry("services:config", "Show every setting, its value and where that came from."),
     "migrate": Entry("services:migrate", "Bring the database schema to a revision."),
+    "store": Entry(
+        "services:store",
+        "Show the store of descriptors and whether it is here, or make this folder the store.",
+    ),
     "psql": Entry(
         "services:psql",
         'Open psql on the database; whatever follows is psql\'s: `vcl psql -c "SELECT 1"`.',

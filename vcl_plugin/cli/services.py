@@ -31,6 +31,7 @@ from retrieval.services import (
 from retrieval.settings import Settings, describe_settings, load_settings
 from retrieval.work.backlog import count_work
 from vcl_plugin.cli.output import AsJson, make_table, print_json, print_rows, stderr, stdout
+from vcl_plugin.cli.session import open_engine
 from vcl_plugin.reports.cells import plain, shown
 
 
@@ -74,6 +75,26 @@ def migrate(
     db.migrate(endpoints.database_url, revision)
     reached = db.current_revision(db.connect(endpoints.database_url)) or "base"
     print_json({"revision": reached}) if as_json else stdout.print(f"the schema is at {reached}")
+
+
+def store(
+    adopt: Annotated[
+        bool,
+        typer.Option(
+            "--adopt",
+            help="Make the folder of this machine the store, whatever it was: after a loss, or "
+            "when it was marked by another database.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the store of descriptors and whether it is here, or make this folder the store."""
+    identity = open_engine().identity
+    if adopt:
+        identity.adopt()
+    identity.check()
+    facts = {"store": str(identity.root), "id": identity.read_id()}
+    print_json(facts) if as_json else stdout.print(f"{facts['store']}, {facts['id']}", markup=False)
 
 
 def psql(context: typer.Context) -> None:

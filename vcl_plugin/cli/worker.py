@@ -65,6 +65,8 @@ def worker(
     wait_for_broker(endpoints.broker_url, settings.service_timeout)
     database = connect(endpoints.database_url)
     _patiently(lambda: check_schema(database), settings.service_timeout)
+    # A worker that cannot see the store would take work from those that can.
+    _patiently(lambda: process_engine().store.check(), settings.service_timeout)
     journal.start(log_level.upper())
     # A GPU process must not fork (CUDA does not survive it), hence the solo pool.
     pool = ["--pool", "solo"] if gpu else ["--pool", "prefork", "--concurrency", str(concurrency)]

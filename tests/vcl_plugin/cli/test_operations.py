@@ -96,6 +96,22 @@ def test_the_doctor_says_what_to_do_and_ends_with_one(
 
 
 @pytest.mark.usefixtures("site_environment")
+def test_a_worker_that_does_not_see_the_store_does_not_start(
+    vcl: Vcl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    store = tmp_path / "home" / "store"
+    assert str(store) in vcl("store").out
+    (store / "store.id").rename(store / "aside")
+    monkeypatch.setenv("VCL_SERVICE_TIMEOUT", "1")
+    for command in (["worker"], ["store"]):
+        said = vcl(*command)
+        assert said.code == 1
+        assert "is not the store of this database" in said.err
+    assert json.loads(vcl("store", "--adopt", "--json").out)["store"] == str(store)
+    assert (store / "store.id").read_text() == (store / "aside").read_text()
+
+
+@pytest.mark.usefixtures("site_environment")
 def test_status_is_watched_until_it_is_interrupted(
     vcl: Vcl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
