@@ -44,6 +44,7 @@ CODES: dict[str, tuple[str, str]] = {
     "empty_index": (SEARCH, "there is no reference to search"),
     "error": (COMMAND, "an error without a code of its own; the sentence says what happened"),
     "fingerprint_mismatch": (ARRAY, "descriptors of two kinds were about to meet"),
+    "incomplete": (COMMAND, "a search that is `incomplete`: pairs of it could not be compared"),
     "is_directory": (FILE, "the path is a folder"),
     "localizer_failed": (PAIR, "the localizer raised; the pair is tried again"),
     "missing": (FILE, "there is no file at the path"),
@@ -63,7 +64,7 @@ CODES: dict[str, tuple[str, str]] = {
         "the path, with links followed, lies in none of `VCL_MEDIA_ROOTS`",
     ),
     "query_is_reference": (SEARCH, "a remark on a search that is `done`"),
-    "references_unreadable": (SEARCH, "a remark on a search that is `done`: some were left out"),
+    "references_unreadable": (SEARCH, "some were left out; the search ends `incomplete`"),
     "refused": (COMMAND, "a request that is understood and may not be done"),
     "schema_outdated": (COMMAND, "the database lacks a migration, or has a later one"),
     "service_unavailable": (
@@ -110,11 +111,12 @@ STATES = {
     "running": "a worker has a lease on it",
     "localizing": "planned; `pairs_left` counts down",
     "ready": "described",
-    "done": "finished; for a search: no pair is left",
+    "done": "finished; for a search: all of its pairs were compared",
+    "incomplete": "no pair is left to compare, and some could not be; `vcl retry` tries again",
     "failed": "given up, with `reason` and `message`",
-    "quarantined": "given up, with `reason` and `message`; a new search tries it again",
+    "quarantined": "given up, with `reason` and `message`; a new search or `vcl retry` tries again",
 }
-ENDS = ("ready", "done", "failed", "quarantined")
+ENDS = ("ready", "done", "incomplete", "failed", "quarantined")
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -237,8 +239,9 @@ def states_page() -> str:
             lines.append(f"| `{table}` | `{state}` | {is_end} | {STATES[state]} |")
     lines += [
         "",
-        "A search is `done` when no pair is left, also if some are `quarantined`: look for those",
-        "before you call a video clean.",
+        "A search is `done` when every candidate was compared. If pairs are `quarantined`, or",
+        "references were left out (`references_unreadable`), it is `incomplete`: what was found",
+        "stands, and nobody may call the video clean. `vcl retry` opens it again.",
         "",
         "## Claims",
         "",

@@ -236,9 +236,10 @@ class RetrievalEngine:
             index, query_id, pooled, self.settings.top_k, self.settings.min_candidate_score
         )
         with transaction(self.database) as connection:
-            waiting = pairs.open_pairs(connection, search_id, candidates, self.method)
+            # First the remarks: references left out decide how a search ends.
             for code, message in self._remarks(query):
                 searches.annotate_search(connection, search_id, code, message)
+            waiting = pairs.open_pairs(connection, search_id, candidates, self.method)
         messages = self.localize_messages(search_id, query_id, waiting)
         if len(waiting) < len(candidates):
             # Compared before: nothing to do but to judge it by today's rules and uploader.

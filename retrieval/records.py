@@ -238,11 +238,12 @@ class SearchStatus(StrEnum):
     RUNNING = "running"  # being planned
     LOCALIZING = "localizing"  # its pairs are being compared
     DONE = "done"
+    INCOMPLETE = "incomplete"  # at its end, and something could not be compared
     FAILED = "failed"
 
     @property
     def is_final(self) -> bool:
-        return self in (SearchStatus.DONE, SearchStatus.FAILED)
+        return self in (SearchStatus.DONE, SearchStatus.INCOMPLETE, SearchStatus.FAILED)
 
 
 class PairStatus(StrEnum):

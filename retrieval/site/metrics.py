@@ -93,7 +93,7 @@ MEASURES = (
     ),
     Measure(
         "vcl_open_searches",
-        "searches that are neither done nor failed",
+        "searches that are not at their end",
         (),
         "SELECT count(*) FROM searches WHERE status IN ('waiting', 'running', 'localizing')",
     ),
@@ -103,6 +103,12 @@ MEASURES = (
         (),
         "SELECT coalesce(extract(epoch FROM now() - min(created_at)), 0) FROM searches "
         "WHERE status IN ('waiting', 'running', 'localizing')",
+    ),
+    Measure(
+        "vcl_incomplete_searches",
+        "searches at their end of which something could not be compared",
+        (),
+        "SELECT count(*) FROM searches WHERE status = 'incomplete'",
     ),
     Measure(
         "vcl_quarantined_pairs",

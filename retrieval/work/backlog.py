@@ -15,8 +15,9 @@ def count_work(connection: Connection) -> dict[str, float]:
         SELECT (SELECT count(*) FROM videos) AS videos,
                (SELECT count(*) FROM videos WHERE is_reference) AS references,
                (SELECT count(*) FROM videos WHERE status = 'failed') AS videos_failed,
-               (SELECT count(*) FROM searches WHERE status NOT IN ('done', 'failed'))
+               (SELECT count(*) FROM searches WHERE status IN ('waiting', 'running', 'localizing'))
                    AS searches_open,
+               (SELECT count(*) FROM searches WHERE status = 'incomplete') AS searches_incomplete,
                (SELECT coalesce(extract(epoch FROM now() - min(created_at)), 0)::float
                 FROM searches WHERE status IN ('waiting', 'running', 'localizing'))
                    AS oldest_search_seconds,

@@ -142,6 +142,31 @@ def _reopen(connection: Connection, facts: dict[str, Any]) -> set[int]:
     return {row.id for row in rows}
 
 
+def retry_pairs(
+    connection: Connection, reason: str | None = None, search_id: str | None = None
+) -> int:
+    """Let pairs that were set aside wait again, and the searches that ended without them.
+
+    All of them, or those with that reason, or of that search; the sweeper sends them.
+    """
+    rows = connection.execute(
+        text("""
+        UPDATE pairs SET status = 'waiting', attempts = 0, reason = NULL, message = NULL,
+               finished_at = NULL, sent_at = NULL
+        WHERE id IN (
+            SELECT id FROM pairs
+            WHERE status = 'quarantined' AND reason = coalesce(:reason, reason)
+              AND (CAST(:search AS text) IS NULL
+                   OR id IN (SELECT pair_id FROM search_pairs WHERE search_id = :search))
+            ORDER BY id FOR UPDATE)
+        RETURNING id"""),
+        {"reason": reason, "search": search_id},
+    )
+    reopened = list(rows.scalars())
+    searches.count_up(connection, reopened)
+    return len(reopened)
+
+
 def count_pairs(connection: Connection, search_id: str, reference_ids: Sequence[str]) -> int:
     """How many of the references this search has a pair with."""
     found = connection.execute(

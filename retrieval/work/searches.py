@@ -1,4 +1,4 @@
-"""The life of a search: asked for, planned into pairs, counted down, done.
+"""The life of a search: asked for, planned into pairs, counted down, done or incomplete.
 
 In: a query; pairs that were opened or finished. Out: rows in `searches`.
 Every function takes a connection and is one step of the caller's transaction, so a result and its
@@ -21,6 +21,12 @@ from retrieval.work import catalogue
 from retrieval.work.uploads import UNKNOWN, note_upload
 
 log = logging.getLogger(__name__)
+
+# How a search ends of which no pair is left: done only if all that was to be compared was.
+_OUTCOME = """CASE WHEN searches.reason = 'references_unreadable' OR EXISTS (
+    SELECT 1 FROM search_pairs JOIN pairs ON pairs.id = search_pairs.pair_id
+    WHERE search_pairs.search_id = searches.id AND pairs.status = 'quarantined')
+    THEN 'incomplete' ELSE 'done' END"""
 
 
 def create_search(connection: Connection, query_id: str, search_id: str | None = None) -> str:
@@ -76,7 +82,7 @@ def list_searched(connection: Connection, query_ids: Sequence[str]) -> set[str]:
             GROUP BY video_id)
         SELECT query_id FROM searches LEFT JOIN entered ON entered.video_id = query_id
         WHERE query_id = ANY(:queries) GROUP BY query_id
-        HAVING bool_and(status IN ('done', 'failed'))
+        HAVING bool_and(status IN ('done', 'incomplete', 'failed'))
            AND max(searches.created_at) >= coalesce(max(entered.at), '-infinity')"""),
         {"queries": list(query_ids)},
     )
@@ -84,45 +90,48 @@ def list_searched(connection: Connection, query_ids: Sequence[str]) -> set[str]:
 
 
 def count_opened(connection: Connection, search_id: str, total: int, left: int) -> None:
-    """A search got `total` pairs more, of which `left` are open; with none open it is done."""
+    """A search got `total` pairs more, of which `left` are open; with none open it is over."""
     connection.execute(
-        text("""
+        text(f"""
         UPDATE searches SET pairs_total = pairs_total + :total, pairs_left = pairs_left + :left,
                leased_by = NULL, lease_until = NULL,
                reason = CASE WHEN status <> 'failed' THEN reason END,
                message = CASE WHEN status <> 'failed' THEN message END,
-               status = CASE WHEN pairs_left + :left = 0 THEN 'done' ELSE 'localizing' END,
+               status = CASE WHEN pairs_left + :left = 0 THEN {_OUTCOME} ELSE 'localizing' END,
                finished_at = CASE WHEN pairs_left + :left = 0 THEN now() END
         WHERE id = :id"""),
         {"id": search_id, "total": total, "left": left},
     )
 
 
-def count_up(connection: Connection, pair_ids: Collection[int], except_for: str) -> None:
-    """Searches under way that had counted these pairs down wait for them again."""
+def count_up(connection: Connection, pair_ids: Collection[int], except_for: str = "") -> None:
+    """Searches that had counted these pairs down wait for them again, those that ended
+    incomplete included."""
     if not pair_ids:
         return
     _lock_waiting(connection, pair_ids)
     connection.execute(
         text("""
-        UPDATE searches SET pairs_left = pairs_left + reopened.pairs
+        UPDATE searches SET pairs_left = pairs_left + reopened.pairs, status = 'localizing',
+               finished_at = NULL
         FROM (SELECT search_id, count(*) AS pairs FROM search_pairs
               WHERE pair_id = ANY(:pairs) GROUP BY search_id) AS reopened
-        WHERE searches.id = reopened.search_id AND searches.status = 'localizing'
+        WHERE searches.id = reopened.search_id
+          AND searches.status IN ('localizing', 'incomplete')
           AND searches.id <> :search"""),
         {"pairs": list(pair_ids), "search": except_for},
     )
 
 
 def count_down(connection: Connection, pair_ids: Collection[int]) -> None:
-    """Subtract finished pairs from their searches; a search at zero is done."""
+    """Subtract finished pairs from their searches; a search at zero is over."""
     if not pair_ids:
         return
     _lock_waiting(connection, pair_ids)
     connection.execute(
-        text("""
+        text(f"""
         UPDATE searches SET pairs_left = pairs_left - finished.pairs,
-               status = CASE WHEN pairs_left = finished.pairs THEN 'done' ELSE status END,
+               status = CASE WHEN pairs_left = finished.pairs THEN {_OUTCOME} ELSE status END,
                finished_at = CASE WHEN pairs_left = finished.pairs THEN now() END
         FROM (SELECT search_id, count(*) AS pairs FROM search_pairs
               WHERE pair_id = ANY(:pairs) GROUP BY search_id) AS finished
@@ -135,7 +144,7 @@ def _lock_waiting(connection: Connection, pair_ids: Collection[int]) -> None:
     """Lock the searches that wait for these pairs, in one order for all who count."""
     connection.execute(
         text("""
-        SELECT id FROM searches WHERE status = 'localizing'
+        SELECT id FROM searches WHERE status IN ('localizing', 'incomplete')
            AND id IN (SELECT search_id FROM search_pairs WHERE pair_id = ANY(:pairs))
         ORDER BY id FOR UPDATE"""),
         {"pairs": list(pair_ids)},
@@ -149,9 +158,9 @@ def recount(connection: Connection) -> int:
     from a backup or a repair by hand.
     """
     changed = connection.execute(
-        text("""
+        text(f"""
         UPDATE searches SET pairs_left = truth.pairs,
-               status = CASE WHEN truth.pairs = 0 THEN 'done' ELSE status END,
+               status = CASE WHEN truth.pairs = 0 THEN {_OUTCOME} ELSE status END,
                finished_at = CASE WHEN truth.pairs = 0 THEN now() END
         FROM (SELECT searches.id,
                      count(pairs.id) FILTER (WHERE pairs.status IN ('waiting', 'running')) AS pairs
@@ -181,6 +190,20 @@ def annotate_search(connection: Connection, search_id: str, code: str, message: 
         text("UPDATE searches SET reason = :code, message = :message WHERE id = :id"),
         {"id": search_id, "code": code, "message": message},
     )
+
+
+def plan_again(connection: Connection, search_id: str | None = None) -> list[str]:
+    """Let searches that left references out be planned once more; returns their ids."""
+    rows = connection.execute(
+        text("""
+        UPDATE searches SET status = 'waiting', attempts = 0, sent_at = NULL, reason = NULL,
+               message = NULL, finished_at = NULL
+        WHERE reason = 'references_unreadable' AND status IN ('localizing', 'incomplete')
+          AND id = coalesce(:search, id)
+        RETURNING id"""),
+        {"search": search_id},
+    )
+    return list(rows.scalars())
 
 
 def read_search(connection: Connection, search_id: str) -> Search:
@@ -213,7 +236,7 @@ def wait_for_search(
     on_progress: Callable[[Search], None] = lambda search: None,
     outage: float = 60.0,
 ) -> Search:
-    """Block until the search is done or failed; `on_progress` sees every state on the way.
+    """Block until the search is at its end; `on_progress` sees every state on the way.
 
     A database that goes away meanwhile is waited for, `outage` seconds long.
     """

@@ -180,7 +180,8 @@ def await_search(foreign: dict[str, Any]) -> None:
     [(search,)] = ask("SELECT id FROM searches ORDER BY created_at DESC LIMIT 1")
     wait_until(
         lambda: (
-            ask("SELECT status FROM searches WHERE id = %s", search) in ([("done",)], [("failed",)])
+            ask("SELECT status FROM searches WHERE id = %s", search)
+            in ([("done",)], [("incomplete",)], [("failed",)])
         )
     )
 

@@ -109,7 +109,8 @@ class Work:
 
     def _ended(self) -> int:
         [(ended,)] = self.ask(
-            "SELECT count(*) FROM searches WHERE id = ANY(%s) AND status IN ('done', 'failed')",
+            "SELECT count(*) FROM searches WHERE id = ANY(%s) AND status IN"
+            " ('done', 'incomplete', 'failed')",
             self.searches,
         )
         return int(ended)
@@ -142,7 +143,11 @@ class Work:
         ]
         [(unfinished,)] = self.ask(
             "SELECT count(*) FROM searches WHERE id = ANY(%s)"
-            " AND (status <> 'done' OR pairs_left <> 0 OR pairs_total <> %s)",
+            " AND (status NOT IN ('done', 'incomplete') OR pairs_left <> 0 OR pairs_total <> %s"
+            # A clean bill for an upload of which a pair was not compared is the worst loss.
+            " OR (status = 'done') = EXISTS (SELECT 1 FROM search_pairs"
+            " JOIN pairs ON pairs.id = pair_id"
+            " WHERE search_id = searches.id AND pairs.status <> 'done'))",
             self.searches,
             self.references,
         )

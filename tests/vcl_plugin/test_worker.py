@@ -145,7 +145,7 @@ def test_one_bad_pair_of_a_batch_does_not_hold_the_others(worker: LocalizeWorker
     row = pairs(worker)["bad"]
     assert (row.status, row.reason) == ("quarantined", "attempts_exhausted")
     assert row.message.endswith("RuntimeError: kernel 7 failed")
-    assert (state(worker).status, state(worker).pairs_quarantined) == ("done", 1)
+    assert (state(worker).status, state(worker).pairs_quarantined) == ("incomplete", 1)
 
 
 def test_what_the_database_refuses_ends_the_attempt_of_that_pair_only(worker: LocalizeWorker):
@@ -175,6 +175,7 @@ def test_lost_descriptors_are_looked_for_again_and_then_set_the_pair_aside_with_
     row = pairs(worker)["a"]
     assert (row.status, row.reason) == ("quarantined", "attempts_exhausted")
     assert "no descriptor file at" in row.message
+    assert state(worker).status == "incomplete"
 
 
 @pytest.mark.parametrize("leaves_folder", [True, False])

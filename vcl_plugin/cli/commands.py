@@ -64,6 +64,10 @@ COMMANDS = {
     "search": Entry(
         "search:search", "Search a video against all references; workers do it (see `vcl worker`)."
     ),
+    "retry": Entry(
+        "search:retry",
+        "Compare again what was given up; searches that ended incomplete are opened again.",
+    ),
     "rescan": Entry(
         "search:rescan",
         "Look for a reference in all uploads of the past; nothing is decoded again.",

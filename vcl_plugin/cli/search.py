@@ -1,4 +1,4 @@
-"""`vcl search` and `vcl rescan`: the workers look for copies, in one upload or in all of the past.
+"""`vcl search`, `vcl retry`, `vcl rescan`: workers look for copies, in one upload or in the past.
 
 In: a video file, or a reference. Out: copied segments on stdout.
 """
@@ -16,8 +16,8 @@ from retrieval.engine import RetrievalEngine
 from retrieval.errors import BadVideo, RetrievalError
 from retrieval.records import Search, SearchStatus
 from retrieval.tasks import enqueue_search, send
-from retrieval.work.pairs import read_quarantined
-from retrieval.work.searches import read_search, wait_for_search
+from retrieval.work.pairs import read_quarantined, retry_pairs
+from retrieval.work.searches import plan_again, read_search, wait_for_search
 from vcl_plugin.claims.claims import list_claims
 from vcl_plugin.claims.segments import read_segments
 from vcl_plugin.cli.output import AsJson, print_json, print_rows, progress, stderr, stdout
@@ -65,7 +65,7 @@ def search(
         print_json(
             {**state.as_dict(), "segments": segments, "claims": claims, "quarantined": left_out}
         )
-    elif state.status == SearchStatus.DONE:
+    elif state.status != SearchStatus.FAILED:
         _print_search(state, segments)
     for pair in aside:
         stderr.print(
@@ -74,6 +74,8 @@ def search(
         )
     if state.status == SearchStatus.FAILED:
         raise RetrievalError(str(state.message), code=state.reason)
+    if state.status == SearchStatus.INCOMPLETE:
+        raise RetrievalError(_say_incomplete(state), code="incomplete")
 
 
 def _wait(engine: RetrievalEngine, search_id: str, timeout: float | None) -> Search:
@@ -93,6 +95,47 @@ def _wait(engine: RetrievalEngine, search_id: str, timeout: float | None) -> Sea
 
         patience = engine.settings.service_timeout
         return wait_for_search(engine.database, search_id, timeout, show, outage=patience)
+
+
+def _say_incomplete(state: Search) -> str:
+    left_out = (
+        f"{state.pairs_quarantined} of {state.pairs_total} candidates were not compared"
+        if state.pairs_quarantined
+        else str(state.message).partition(",")[0]
+    )
+    return (
+        f"{left_out}, so {state.query!r} may hold copies that were not found; mend what the "
+        f"reasons name, then `vcl retry --search {state.search_id}`"
+    )
+
+
+def retry(
+    reason: Annotated[
+        str | None, typer.Option(help="Only pairs with that reason code (docs/reference).")
+    ] = None,
+    search_id: Annotated[
+        str | None, typer.Option("--search", help="Only what that search could not compare.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare again what was given up; searches that ended incomplete are opened again."""
+    engine = open_engine()
+    with transaction(engine.database) as connection:
+        if search_id is not None:
+            read_search(connection, search_id)  # one that does not exist is an error
+        pairs = retry_pairs(connection, reason, search_id)
+        is_meant = reason in (None, "references_unreadable")
+        planned = plan_again(connection, search_id) if is_meant else []
+    facts = {"pairs": pairs, "searches_planned_again": len(planned)}
+    if as_json:
+        print_json(facts)
+    elif pairs or planned:
+        stdout.print(
+            f"{pairs} pairs are compared again, {len(planned)} searches are planned again; "
+            "workers take them at their next sweep"
+        )
+    else:
+        stderr.print("nothing was given up that fits")
 
 
 def _reason(error: RetrievalError) -> dict[str, str]:
@@ -132,9 +175,10 @@ def _print_search(state: Search, segments: list[dict[str, Any]]) -> None:
         "speed",
         "claim_id",
     )
+    compared = state.pairs_total - state.pairs_quarantined
     print_rows(
         [{name: row[name] for name in shown} for row in segments],
         False,
-        empty=f"no copied segment was found in {state.pairs_total} candidates",
-        title=f"{state.query}: {state.pairs_total} candidates compared",
+        empty=f"no copied segment was found in {compared} candidates",
+        title=f"{state.query}: {compared} candidates compared",
     )

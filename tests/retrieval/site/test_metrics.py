@@ -29,6 +29,7 @@ INSERT INTO videos (id, title, status, reason, sent_at) VALUES
 INSERT INTO searches (id, query_id, status, reason, created_at) VALUES
     ('done', 'a', 'done', NULL, now() - interval '9 h'),
     ('open', 'a', 'localizing', NULL, now() - interval '300 s'),
+    ('part', 'a', 'incomplete', NULL, now() - interval '9 h'),
     ('lost', 'a', 'failed', 'empty_index', now() - interval '9 h');
 INSERT INTO pairs (query_id, reference_id, model, settings_digest, fingerprint, status, reason,
                    sent_at, lease_until) VALUES
@@ -68,6 +69,7 @@ def test_rows_are_counted_by_stage_state_and_reason(site: Settings) -> None:
     assert found["vcl_silent_leases", of_stage("localize")] == 1
     assert found["vcl_quarantined_pairs", ()] == 1
     assert found["vcl_open_searches", ()] == 1
+    assert found["vcl_incomplete_searches", ()] == 1
     failures = {labels: value for (name, labels), value in found.items() if name == "vcl_failures"}
     assert failures == {
         of_stage("ingest", reason="not_video"): 2,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import Engine, text
 
-from retrieval.database import connect, transaction
+from retrieval.database import connect, migrate, transaction
 from retrieval.errors import NotFound, Refused
 from retrieval.records import Candidate
 from retrieval.work import catalogue, leases, pairs, searches
@@ -189,7 +189,7 @@ def test_another_method_makes_other_pairs(db: Engine):
         assert searches.read_search(connection, search).pairs_total == 2
 
 
-def test_a_quarantined_pair_lets_its_search_end_and_is_shown_with_its_reason(db: Engine):
+def test_a_search_with_a_quarantined_pair_ends_incomplete_and_never_done(db: Engine):
     with transaction(db) as connection:
         plant_videos(connection, "q", "a")
         search = plant_search(connection, "q", ["a"])
@@ -197,8 +197,100 @@ def test_a_quarantined_pair_lets_its_search_end_and_is_shown_with_its_reason(db:
         set_aside(connection, pair, "not_finite", "row 3 holds nan")
         state = searches.read_search(connection, search)
         [aside] = pairs.read_quarantined(connection, search)
-    assert (state.status, state.pairs_left, state.pairs_quarantined) == ("done", 0, 1)
+    assert (state.status, state.pairs_left, state.pairs_quarantined) == ("incomplete", 0, 1)
     assert (aside.reference_id, aside.reason) == ("a", "not_finite")
+    assert state.status.is_final
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_whichever_pair_is_the_last_a_search_with_a_quarantined_one_is_incomplete(
+    db: Engine, is_last: bool
+):
+    with transaction(db) as connection:
+        plant_videos(connection, "q", "a", "b")
+        search = plant_search(connection, "q", ["a", "b"])
+        good, bad = (row.id for row in read_pairs(connection))
+    if is_last:
+        finish(db, good)
+    with transaction(db) as connection:
+        pairs.quarantine_pair(connection, bad, "not_finite", "row 3 holds nan")
+    finish(db, good)
+    with transaction(db) as connection:
+        assert searches.read_search(connection, search).status == "incomplete"
+
+
+def test_more_references_do_not_make_an_incomplete_search_done(db: Engine):
+    with transaction(db) as connection:
+        plant_videos(connection, "q", "a", "b")
+        plant_search(connection, "q", ["a"], "s")
+        pairs.quarantine_pair(connection, read_pairs(connection)[0].id, "x", "x")
+        plant_search(connection, "q", ["b"], "other")
+        [_, second] = read_pairs(connection)
+    finish(db, second.id)
+    with transaction(db) as connection:
+        plant_search(connection, "q", ["b"], "s")
+        assert searches.read_search(connection, "s").status == "incomplete"
+
+
+def test_a_clean_bill_of_an_earlier_release_is_taken_back_where_a_pair_was_set_aside(database: str):
+    db = connect(database)
+    with transaction(db) as connection:
+        plant_videos(connection, "q", "a", "b")
+        plant_search(connection, "q", ["a"], "bad")
+        pairs.quarantine_pair(connection, read_pairs(connection)[0].id, "x", "x")
+        plant_search(connection, "q", ["b"], "good")
+        [_, second] = read_pairs(connection)
+    finish(db, second.id)
+    migrate(database, "0009")
+    with transaction(db) as connection:
+        assert searches.read_search(connection, "bad").status == "done"
+    migrate(database)
+    with transaction(db) as connection:
+        assert searches.read_search(connection, "bad").status == "incomplete"
+        assert searches.read_search(connection, "good").status == "done"
+
+
+def test_what_was_given_up_is_retried_by_search_or_reason_and_its_searches_open_again(db: Engine):
+    with transaction(db) as connection:
+        plant_videos(connection, "q", "p", "a", "b")
+        plant_search(connection, "q", ["a", "b"], "first")
+        plant_search(connection, "p", ["a"], "second")
+        for row, reason in zip(
+            read_pairs(connection), ("not_found", "no_frames", "no_frames"), strict=True
+        ):
+            pairs.quarantine_pair(connection, row.id, reason, "gone")
+        assert pairs.retry_pairs(connection, "nothing has this reason") == 0
+        assert pairs.retry_pairs(connection, "no_frames", "first") == 1
+        state = searches.read_search(connection, "first")
+        assert (state.status, state.pairs_left, state.seconds) == ("localizing", 1, None)
+        assert searches.read_search(connection, "second").status == "incomplete"
+        assert pairs.retry_pairs(connection) == 2
+        assert searches.read_search(connection, "second").status == "localizing"
+        assert {(row.attempts, row.sent_at) for row in read_pairs(connection)} == {(0, None)}
+        opened = [row.id for row in read_pairs(connection)]
+        assert searches.recount(connection) == 0
+    for each in opened:
+        finish(db, each)
+    with transaction(db) as connection:
+        assert {searches.read_search(connection, each).status for each in ("first", "second")} == {
+            "done"
+        }
+
+
+def test_a_search_that_left_references_out_is_incomplete_and_can_be_planned_again(db: Engine):
+    with transaction(db) as connection:
+        plant_videos(connection, "q", "a")
+        search = searches.create_search(connection, "q")
+        searches.annotate_search(connection, search, "references_unreadable", "1 was left out")
+        plant_search(connection, "q", ["a"], search)
+    finish(db, 1)
+    with transaction(db) as connection:
+        assert searches.read_search(connection, search).status == "incomplete"
+        assert searches.plan_again(connection, "another") == []
+        assert searches.plan_again(connection) == [search]
+        assert searches.read_search(connection, search).status == "waiting"
+        plant_search(connection, "q", ["a"], search)
+        assert searches.read_search(connection, search).status == "done"
 
 
 def test_a_quarantined_pair_asked_for_again_gets_new_attempts_and_is_counted_right(db: Engine):

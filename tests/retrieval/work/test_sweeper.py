@@ -121,7 +121,7 @@ def test_pairs_without_attempts_left_are_set_aside_and_their_search_ends(db: Eng
     with transaction(db) as connection:
         state = searches.read_search(connection, "planned")
         assert {row.status for row in read_pairs(connection)} == {"quarantined"}
-    assert (state.status, state.pairs_left, state.pairs_quarantined) == ("done", 0, 2)
+    assert (state.status, state.pairs_left, state.pairs_quarantined) == ("incomplete", 0, 2)
 
 
 @pytest.mark.usefixtures("rows")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import resource
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
+from sqlalchemy import text
 
 from retrieval.database import connect, migrate, transaction
+from retrieval.records import Candidate
+from retrieval.work import pairs
 from tests.vcl_plugin.cli.conftest import Said
 from tests.vcl_plugin.localize.test_ends import planted
-from tests.vcl_plugin.world import add_reference, add_upload, record, segment
+from tests.vcl_plugin.world import METHOD, add_reference, add_upload, record, segment
 from vcl_plugin.claims.settlement import settle_claims
 from vcl_plugin.cli import app, commands
 
@@ -42,6 +48,44 @@ def test_the_commands_of_the_contract_exist():
                 asset.add asset.list reference.add reference.list reference.remove index.build
                 index.info claims.list claims.show claims.confirm claims.dispute claims.release"""
     assert {tuple(each.split(".")) for each in wanted.split()} <= set(COMMANDS)
+
+
+def work_badly(database: str) -> None:
+    """A worker that sets the only pair of the only search aside."""
+    engine = connect(database)
+    while True:
+        with transaction(engine) as connection:
+            found = connection.execute(text("SELECT id, query_id FROM searches")).first()
+            if found is not None:
+                add_reference(connection, "film", "Northlight")
+                candidate = Candidate(found.query_id, "film", 1, 0.5)
+                pairs.open_pairs(connection, found.id, [candidate], METHOD)
+                [pair] = connection.execute(text("SELECT id FROM pairs")).scalars()
+                pairs.quarantine_pair(connection, pair, "no_frames", "nothing to compare")
+                return
+        time.sleep(0.05)
+
+
+@pytest.mark.usefixtures("site_environment")
+def test_an_upload_of_which_a_pair_was_not_compared_gets_no_clean_bill(
+    vcl: Callable[..., Said], database: str, tmp_path: Path
+):
+    (tmp_path / "upload.mp4").write_bytes(b"never decoded")
+    worker = threading.Thread(target=work_badly, args=[database])
+    worker.start()
+    said = vcl("search", tmp_path / "upload.mp4", "--wait", "--timeout", "60")
+    worker.join()
+    assert said.code == 1
+    assert "'film' was not compared: nothing to compare (no_frames)" in said.err
+    assert "1 of 1 candidates were not compared, so 'upload.mp4' may hold copies" in said.err
+    assert "in 0 candidates" in said.out + said.err
+    [search] = re.findall(r"vcl retry --search ([\w-]+)", said.err)
+    assert json.loads(vcl("status", "--json").out)["counts"]["searches_incomplete"] == 1
+    assert "nothing was given up" in vcl("retry", "--reason", "not_finite").err
+    assert vcl("retry", "--search", "nobody").code == 1
+    assert "1 pairs are compared again" in vcl("retry", "--search", search).out
+    assert json.loads(vcl("retry", "--json").out) == {"pairs": 0, "searches_planned_again": 0}
+    assert json.loads(vcl("status", "--json").out)["counts"]["searches_open"] == 1
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
