@@ -41,6 +41,7 @@ from retrieval.media.roots import confine_path
 
 # Over two days of video. A file of more is refused before it is read into memory.
 MAX_FRAMES = 200_000
+DIMENSION = 256  # numbers a row, as `arrays` demands
 
 # The names of each kind's vectors, frames and runs in a file. A scene's mirror image and its middle
 # share their frames and runs. Stores are full of such files, and workers of an earlier release may
@@ -180,7 +181,9 @@ def read_descriptors(location: str | Path) -> StoredDescriptors:
 
 def _read_array(path: Path) -> StoredDescriptors:
     with path.open("rb") as file:  # not np.load, which would also open archives and pickles
-        _refuse_giant(path, np.lib.format.open_memmap(path, mode="r").shape)
+        header = np.lib.format.open_memmap(path, mode="r")  # its file may be sparse
+        _check_shape(path, header.shape, MAX_FRAMES)
+        _check_kind(path, header.dtype)
         rows = as_descriptors(np.lib.format.read_array(file, allow_pickle=False), str(path))
     return StoredDescriptors(rows, np.zeros(len(rows), dtype=bool), None)
 
@@ -193,15 +196,13 @@ def _read_stored(path: Path) -> StoredDescriptors:
                 f"{path} holds no `descriptors` but {', '.join(sorted(names)) or 'nothing'}",
                 code="not_an_array",
             )
-        _refuse_giant(path, file.get_slice("descriptors").get_shape())
+        _check_shape(path, file.get_slice("descriptors").get_shape(), MAX_FRAMES)
         rows = as_descriptors(file.get_tensor("descriptors"), str(path))
         flags = np.zeros(len(rows), dtype=bool)
         if "low_information" in names:
-            flags = file.get_tensor("low_information").astype(bool).reshape(-1)
+            flags = _read_column(file, "low_information", len(rows), path).astype(bool)
         views = _read_views(file, names, len(rows), path)
         metadata = file.metadata() or {}
-    if len(flags) != len(rows):
-        raise BadDescriptors(f"{path} flags {len(flags)} frames but describes {len(rows)}")
     return StoredDescriptors(rows, flags, metadata.get("fingerprint"), views)
 
 
@@ -232,10 +233,12 @@ def _read_views(file: Any, names: set[str], frames: int, path: Path) -> Views:
 
 def _read_kind(file: Any, kind: ViewKind, frames: int, path: Path) -> Views:
     name, *numbers = LAYOUT[kind]
-    vectors = _read_vectors(file, name, frames, path)
-    owners, runs = (_read_numbers(file, each) for each in numbers)
-    is_even = len(vectors) == len(owners) == len(runs)
-    if not is_even or owners.min() < 0 or owners.max() >= frames:
+    _check_shape(path, file.get_slice(name).get_shape(), MAX_VIEWS * frames, f" of views ({name})")
+    vectors = as_descriptors(file.get_tensor(name), f"{path}, {name}")
+    owners, runs = (
+        _read_column(file, each, len(vectors), path).astype(np.int32) for each in numbers
+    )
+    if owners.min() < 0 or owners.max() >= frames:
         raise BadDescriptors(
             f"{path} describes {len(vectors)} views that do not fit its {frames} frames; "
             "ingest or register the video again"
@@ -243,28 +246,43 @@ def _read_kind(file: Any, kind: ViewKind, frames: int, path: Path) -> Views:
     return Views(vectors, owners, np.full(len(owners), kind, np.uint8), runs)
 
 
-def _read_vectors(file: Any, name: str, frames: int, path: Path) -> NDArray[np.float32]:
-    rows = file.get_slice(name).get_shape()[0]
-    if rows > MAX_VIEWS * frames:
+def _read_column(file: Any, name: str, rows: int, path: Path) -> NDArray[Any]:
+    """One number a row. Its shape is asked before it is read: a header of a few bytes may claim
+    what fills the memory, and a sparse file keeps the promise.
+    """
+    shape = file.get_slice(name).get_shape()
+    if list(shape) != [rows]:
         raise BadDescriptors(
-            f"{path} describes {rows} views that do not fit its {frames} frames; a frame has "
-            f"{MAX_VIEWS} at most",
+            f"{path} has {name} of shape {tuple(shape)}, which do not fit its {rows} rows; ingest "
+            "or register the video again"
+        )
+    column: NDArray[Any] = file.get_tensor(name)
+    return column
+
+
+def _check_shape(path: Path, shape: Sequence[int], most: int, what: str = "") -> None:
+    """Refuse, unread, rows that are too many or of another length than descriptors have."""
+    if len(shape) != 2 or shape[1] != DIMENSION:
+        raise BadDescriptors(
+            f"{path} has shape {tuple(shape)}{what}; descriptors are (frames, {DIMENSION}), one "
+            "row a second",
+            code="no_frames" if len(shape) > 0 and shape[0] == 0 else "wrong_dimension",
+        )
+    if shape[0] > most:
+        raise BadDescriptors(
+            f"{path} has {shape[0]} rows{what}; more than {most} do not fit and are not read, cut "
+            "the video into parts",
             code="too_long",
         )
-    return as_descriptors(file.get_tensor(name), f"{path}, {name}")
 
 
-def _read_numbers(file: Any, name: str) -> NDArray[np.int32]:
-    numbers: NDArray[np.int32] = file.get_tensor(name).astype(np.int32).reshape(-1)
-    return numbers
-
-
-def _refuse_giant(path: Path, shape: Sequence[int]) -> None:
-    if len(shape) == 2 and shape[0] > MAX_FRAMES:
+def _check_kind(path: Path, kind: np.dtype[Any]) -> None:
+    """Refuse, unread, what is no number: a text or a structure has any size."""
+    if kind.kind not in "fiu":
         raise BadDescriptors(
-            f"{path} describes {shape[0]} frames; more than {MAX_FRAMES} are not read, cut the "
-            "video into parts",
-            code="too_long",
+            f"{path} holds {kind.name[:60]} instead of numbers; write float32 of shape "
+            f"(frames, {DIMENSION})",
+            code="not_an_array",
         )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -132,7 +134,7 @@ def test_scenes_are_mirrored_and_seen_by_their_middle_or_not_written(tmp_path: P
 def test_views_that_do_not_fit_the_frames_are_refused(tmp_path: Path, spoilt: dict):
     arrays = arrays_of(some_views()) | spoilt
     path = write_by_hand(tmp_path / "spoilt.safetensors", arrays)
-    with pytest.raises(BadDescriptors, match="do not fit its 9 frames"):
+    with pytest.raises(BadDescriptors, match="do not fit"):
         read_descriptors(path)
 
 
@@ -253,7 +255,7 @@ def test_flags_must_fit_the_frames(tmp_path: Path):
         {"descriptors": unit_rows(3), "low_information": np.zeros(2, dtype=bool)},
         tmp_path / "a.safetensors",
     )
-    with pytest.raises(BadDescriptors, match="flags 2 frames but describes 3"):
+    with pytest.raises(BadDescriptors, match=r"\(2,\), which do not fit its 3 rows"):
         read_descriptors(tmp_path / "a.safetensors")
 
 
@@ -263,3 +265,75 @@ def test_a_file_without_permission_is_refused_with_what_to_check(tmp_path: Path)
     path.chmod(0)
     with pytest.raises(RetrievalError, match="permissions"):
         read_descriptors(path)
+
+
+def sparse_array(path: Path, shape: tuple[int, ...], kind: str = "<f4") -> Path:
+    """A file of a few kilobytes on disk that claims to be, and reads as, an array of that shape."""
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_2_0(
+            file, {"descr": kind, "fortran_order": False, "shape": shape}
+        )
+        file.truncate(file.tell() + int(np.prod(shape)) * np.dtype(kind).itemsize)
+    return path
+
+
+def sparse_tensors(path: Path, shapes: dict[str, tuple[int, ...]]) -> Path:
+    """The same as safetensors: a header, and nothing where the float32 numbers should be."""
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        start, end = end, end + 4 * int(np.prod(shape))
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(file.tell() + end)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "code"),
+    [
+        ((10_000, 7_500), "<f4", "wrong_dimension"),
+        ((300, 256, 1_000), "<f4", "wrong_dimension"),
+        ((75_000_000,), "<f4", "wrong_dimension"),
+        ((4, 256), "<U60000", "not_an_array"),
+        ((300_000, 256), "<f4", "too_long"),
+    ],
+)
+def test_a_sparse_array_does_not_fill_the_memory(
+    tmp_path: Path, shape: tuple[int, ...], kind: str, code: str
+):
+    path = sparse_array(tmp_path / "a.npy", shape, kind)
+    assert refused_within(path, megabytes=10) == code
+
+
+@pytest.mark.parametrize(
+    ("shapes", "code"),
+    [
+        ({"descriptors": (10_000, 7_500)}, "wrong_dimension"),
+        ({"descriptors": (2, 256), "low_information": (75_000_000,)}, "bad_descriptors"),
+        ({"descriptors": (2, 256), "parts": (4, 20_000_000)}, "wrong_dimension"),
+        (
+            {"descriptors": (2, 256), "parts": (1, 256), "part_frames": (75_000_000,)},
+            "bad_descriptors",
+        ),
+    ],
+)
+def test_a_sparse_file_of_the_store_does_not_fill_the_memory(
+    tmp_path: Path, shapes: dict[str, tuple[int, ...]], code: str
+):
+    shapes = {"part_tracks": (1,), **shapes}
+    path = sparse_tensors(tmp_path / "a.safetensors", shapes)
+    assert refused_within(path, megabytes=10) == code
+
+
+def refused_within(path: Path, megabytes: int) -> str:
+    """The code of the refusal, which took no more memory than that."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadDescriptors) as refused:
+            read_descriptors(path)
+        assert tracemalloc.get_traced_memory()[1] < megabytes * 1_000_000
+    finally:
+        tracemalloc.stop()
+    return refused.value.code
