@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from retrieval.errors import (
 from retrieval.process import process_engine
 from retrieval.records import VideoStatus
 from retrieval.store import Store, StoredDescriptors
-from retrieval.work import catalogue, searches
+from retrieval.work import catalogue, deliveries, searches
 from retrieval.work.arguments import read_arguments
 from retrieval.work.messages import (
     BULK,
@@ -171,9 +171,18 @@ def search(search_id: str) -> None:
 @app.task(name=RESCAN, **PATIENT)
 def rescan(reference_id: str) -> None:
     """Look for a reference in the uploads that were searched before."""
-    messages = process_engine().rescan(reference_id)
+    engine = process_engine()
+    with _counted(engine, rescan):
+        messages = engine.rescan(reference_id)
     log.info("rescan reference=%s messages=%d", reference_id, len(messages))
     send(messages)
+
+
+def _counted(engine: RetrievalEngine, task: Task) -> AbstractContextManager[None]:
+    """The turn of the message in hand, for a task without a row that would count its attempts."""
+    message = task.request
+    most = engine.settings.max_attempts
+    return deliveries.counted(engine.database, message.id, task.name, message.delivery_info, most)
 
 
 def _tell_registrant(arguments: Mapping[str, Any], error: Refused) -> None:
@@ -206,7 +215,8 @@ def register(
     engine = process_engine()
     try:
         upload = read_upload(uploader, external_id, url, uploaded_at)
-        stored = _read_foreign(engine.store, descriptors, fingerprint)
+        with _counted(engine, register):
+            stored = _read_foreign(engine.store, descriptors, fingerprint)
     except ServiceUnavailable:
         raise  # the store is away, not the descriptors bad
     except RetrievalError as error:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
+import signal
+import sys
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +109,10 @@ def test_hostile_messages_end_in_the_log_and_the_worker_goes_on(
     sender.send_task("retrieval.rescan", kwargs={"reference_id": "nobody's"}, queue="search")
 
     assert register(sender, site, "after", tmp_path / "a.npy") == "ready"
-    assert register(sender, site, "half", tmp_path / "a.npy") in ("failed", "ready")
+    half = "SELECT status, reason FROM videos WHERE id = 'half'"
+    assert wait_until(lambda: site.sql(half)) == [("failed", "bad_arguments")]
+    register(sender, site, "half", tmp_path / "a.npy")
+    wait_until(lambda: site.sql(half) == [("ready", None)])
     expected = "reference_ids holds 100001 ids"
     wait_until(lambda: expected in site.worker_log.read_text(encoding="utf-8", errors="replace"))
     assert before
@@ -113,6 +121,91 @@ def test_hostile_messages_end_in_the_log_and_the_worker_goes_on(
     log = site.worker_log.read_text(encoding="utf-8", errors="replace")
     assert "video_id has 10000 bytes" in log
     assert "\x1b[2J" not in log
+
+
+def test_an_order_over_the_broker_to_shut_down_is_not_obeyed(
+    site: Site, sender: Celery, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)
+    np.save(tmp_path / "a.npy", unit_rows(4))
+    assert register(sender, site, "before the order", tmp_path / "a.npy") == "ready"
+    before = worker_processes(site)
+    for queue in ("ingest", "search", "localize", "maintenance"):
+        sender.control.cancel_consumer(queue)
+    sender.control.rate_limit("retrieval.register", "1/h")
+    sender.control.time_limit("retrieval.register", hard=0.001)
+    sender.control.pool_shrink(2)
+    sender.control.revoke("anything", terminate=True)
+    sender.control.shutdown()
+    answers = sender.control.inspect(timeout=5).active_queues()
+    assert {each["name"] for queues in answers.values() for each in queues} == {
+        *("ingest", "search", "localize", "maintenance")
+    }
+    assert register(sender, site, "after the order", tmp_path / "a.npy") == "ready"
+    assert before
+    assert before <= worker_processes(site), "a process of the worker ended"
+
+
+class Trap:
+    """A file whose opening waits in the kernel, and who fell into it: a lease, held until then."""
+
+    def __init__(self, path: Path) -> None:
+        self.caught = 0
+        self.before = signal.signal(signal.SIGIO, self._catch)
+        self.handle = os.open(path, os.O_RDWR)
+        self.set()
+
+    def _catch(self, number: int, frame: object) -> None:
+        self.caught += 1
+
+    def set(self) -> None:
+        """Again, once those who were caught are gone."""
+        self.caught = 0
+        with suppress(BlockingIOError):  # there is none yet
+            fcntl.fcntl(self.handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        wait_until(self._is_set)
+
+    def _is_set(self) -> bool:
+        try:
+            fcntl.fcntl(self.handle, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        os.close(self.handle)
+        signal.signal(signal.SIGIO, self.before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="leases of files are Linux's")
+def test_a_registration_that_kills_its_worker_ends_after_its_attempts(
+    site: Site, sender: Celery, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)
+    np.save(tmp_path / "killer.npy", unit_rows(4))
+    np.save(tmp_path / "a.npy", unit_rows(4))
+    assert register(sender, site, "honest before", tmp_path / "a.npy") == "ready"
+    arguments = {
+        "video_id": "killer",
+        "descriptors": str(tmp_path / "killer.npy"),
+        "fingerprint": "isc-1",
+    }
+
+    def read_row() -> list[Any]:
+        return site.sql("SELECT status, reason FROM videos WHERE id = 'killer'")
+
+    kills = 0
+    with closing(Trap(tmp_path / "killer.npy")) as trap:
+        sender.send_task("retrieval.register", kwargs=arguments, queue="ingest")
+        while kills < 6 and wait_until(lambda: read_row() or trap.caught) != read_row():
+            for process in sorted(worker_processes(site))[1:]:  # the first is their parent
+                os.kill(process, signal.SIGKILL)
+            kills += 1
+            trap.set()
+    assert read_row() == [("failed", "attempts_exhausted")]
+    assert kills == 3
+    assert register(sender, site, "honest after", tmp_path / "a.npy") == "ready"
+    assert site.sql("SELECT count(*) FROM deliveries") == [(0,)]
 
 
 def test_hostile_files_fail_with_their_reasons_beside_honest_ones(
