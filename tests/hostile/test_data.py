@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import random
 import sys
@@ -192,6 +194,17 @@ def test_reports_carry_hostile_titles_as_text() -> None:
     assert "\u202e" not in page
     assert [row["asset"] for row in json.loads(reports.write_json(report))] == list(TEXTS.values())
     assert "\n'=HYPERLINK" in reports.write_csv(report).replace('"', "")
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize(
+    "title", ["=1+1", "a;=1+1", "a\t=1+1", "a\n=1+1", "＝1+1", "a;＠SUM(1)", "; =1", 'b";=1']
+)
+def test_no_cell_of_a_csv_is_a_formula_whatever_ends_a_cell(title: str, delimiter: str) -> None:
+    report = reports.Report("claims_open", ["owner", "asset"], [["ana", title]])
+    written = io.StringIO(reports.write_csv(report))
+    cells = [cell for row in csv.reader(written, delimiter=delimiter) for cell in row]
+    assert not [cell for cell in cells if cell.lstrip().startswith(tuple("=+-@＝＋－＠"))]
 
 
 def test_a_pickle_from_the_broker_is_refused_unread(celery_app: Celery) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -129,6 +130,10 @@ def _in_utc(since: datetime | None, column: str | None) -> datetime | date | Non
     return since.date() if column == "day" else since
 
 
+# Before a sign that begins a formula, full-width ones included, at the start of what may be a cell.
+_FORMULA = re.compile(r"(?:^|(?<=[;\t\n]))(?=\s*[=+\-@＝＋－＠])")
+
+
 def write_csv(report: Report) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
@@ -138,13 +143,16 @@ def write_csv(report: Report) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """A value in a CSV. A title that begins like a formula would be run by a spreadsheet."""
+    """A value in a CSV. A title that begins like a formula would be run by a spreadsheet; so would
+    a part of one, by a spreadsheet that ends cells at semicolons or tabs.
+    """
     value = plain(value)
     if not isinstance(value, str):
         return value
     # The writer quotes what holds a line feed; a lone carriage return would end the row.
     value = value.replace("\r\n", "\n").replace("\r", "\n")
-    return f"'{value}" if value.startswith(("=", "+", "-", "@", "\t", "\n")) else value
+    value = _FORMULA.sub("'", value)
+    return f"'{value}" if value.startswith(("\t", "\n")) else value
 
 
 def write_json(report: Report) -> str:
