@@ -19,12 +19,12 @@ from retrieval.errors import BadSetting
 
 _ADDRESSES = {
     "database_url": (r"postgres(ql)?(\+\w+)?://", "postgresql://user:password@host/name"),
-    "broker_url": (r"(rediss?|redis\+socket|sentinel)://", "redis://:password@host:6379/0"),
+    "broker_url": (r"(rediss?|redis\+socket)://", "redis://:password@host:6379/0"),
 }
 # Parts of an address that may be shown; of any other, only the name is.
 _HARMLESS = (
     "host|hostaddr|port|user|dbname|db|sslmode|sslrootcert|connect_timeout|application_name|"
-    "target_session_attrs|virtual_host|ssl_cert_reqs"
+    "target_session_attrs|virtual_host|ssl_cert_reqs|ssl_ca_certs|ssl_check_hostname"
 )
 
 
@@ -83,6 +83,7 @@ class Settings:
         object.__setattr__(self, "home", Path(self.home).expanduser().absolute())
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
             raise BadSetting(f"VCL_DEVICE is {self.device!r}; use auto, cpu, cuda or cuda:N")
+        object.__setattr__(self, "broker_url", _require_certificate(self.broker_url))
         for name, (pattern, example) in _ADDRESSES.items():
             url = getattr(self, name)
             if url and not re.match(pattern, url):
@@ -166,6 +167,24 @@ def mask_password(url: str) -> str:
     # By pattern, not by parsing: what a parser refuses would be shown with its password.
     masked = re.sub(r"(?s)(://[^:@/?#]*):.*@", r"\1:***@", url)
     return re.sub(rf"([?&](?!(?:{_HARMLESS})=)[^=&]*=)[^&]*", r"\1***", masked)
+
+
+def _require_certificate(url: str) -> str:
+    """A broker's address under which its certificate is checked, unless it says otherwise.
+
+    Without a word about it, Celery's transport would take any.
+
+    >>> _require_certificate("rediss://broker:6380/0")
+    'rediss://broker:6380/0?ssl_cert_reqs=required'
+    """
+    if url.startswith("sentinel://"):
+        raise BadSetting(
+            "VCL_BROKER_URL names a sentinel, which is not supported; give the address of the "
+            "master, or of a proxy that follows it: redis://:password@host:6379/0"
+        )
+    if not url.startswith("rediss://") or "ssl_cert_reqs=" in url:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}ssl_cert_reqs=required"
 
 
 def _parse(key: str, text: str, default: Any) -> Any:

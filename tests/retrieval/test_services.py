@@ -7,11 +7,14 @@ import os
 import pwd
 import shutil
 import signal
+import socket
+import ssl
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -306,6 +309,64 @@ def test_psql_opens_the_embedded_database(settings: Settings, services: Endpoint
 def test_psql_is_not_given_a_password_that_the_process_list_would_show(tmp_path: Path) -> None:
     command = psql_command(Settings(home=tmp_path, database_url=NO_DATABASE))
     assert command[1:] == ["postgresql://ana@127.0.0.1:1/vcl"]
+    url = "postgresql://db/vcl?user=ana&password=s3cret&sslmode=require&sslpassword=s3cret"
+    command = psql_command(Settings(home=tmp_path, database_url=url))
+    assert command[1:] == ["postgresql://db/vcl?sslmode=require&user=ana"]
+
+
+@contextmanager
+def impostor(folder: Path) -> Iterator[tuple[int, list[bytes]]]:
+    """A server with a certificate that nobody signed, and what it was told in confidence."""
+    certificate = folder / "impostor.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"),
+            *("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"),
+            *("-keyout", certificate, "-out", folder / "public.pem"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "public.pem", certificate)
+    heard: list[bytes] = []
+
+    def listen() -> None:
+        with suppress(OSError):
+            while True:
+                visitor, _ = server.accept()
+                with suppress(OSError), context.wrap_socket(visitor, server_side=True) as talk:
+                    heard.append(talk.recv(1000))
+
+    with socket.create_server(("localhost", 0)) as server:
+        listener = threading.Thread(target=listen, daemon=True)
+        listener.start()
+        yield server.getsockname()[1], heard
+        server.shutdown(socket.SHUT_RDWR)
+        listener.join()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+def test_an_impostor_of_the_broker_does_not_hear_the_password(tmp_path: Path) -> None:
+    with impostor(tmp_path) as (port, heard):
+        url = f"rediss://:s3cret@localhost:{port}/0"
+        broker_url = ensure_services(Settings(tmp_path, NO_DATABASE, url)).broker_url
+        with pytest.raises(ServiceUnavailable, match="certificate verify failed"):
+            wait_for_broker(broker_url, 0.1)
+        assert b"s3cret" not in b"".join(heard)
+        # Whoever says so trusts a certificate of their own, or any.
+        for said in (f"ssl_ca_certs={tmp_path}/public.pem", "ssl_cert_reqs=none"):
+            broker_url = Settings(tmp_path, NO_DATABASE, f"{url}?{said}").broker_url
+            with pytest.raises(ServiceUnavailable) as refused:
+                wait_for_broker(broker_url, 0.1)
+            assert "certificate" not in str(refused.value)
+            assert b"s3cret" in b"".join(heard)
+            heard.clear()
+
+
+def test_a_sentinel_is_refused_in_a_sentence() -> None:
+    with pytest.raises(BadSetting, match="give the address of the master"):
+        Settings(broker_url="sentinel://:s3cret@host:26379")
 
 
 @pytest.mark.parametrize(
