@@ -52,6 +52,9 @@ _HOPELESS = re.compile(
 )
 
 
+_SECRETS = ("password", "sslpassword")  # as options of an address
+
+
 @dataclass(frozen=True)
 class Endpoints:
     """Where to connect: `database_url` for SQLAlchemy, `broker_url` for Celery."""
@@ -290,7 +293,7 @@ def _libpq_url(url: str, *, with_password: bool) -> str:
     except (ArgumentError, ValueError):
         raise _bad_database_url(url) from None
     if not with_password:
-        parts = parts._replace(password=None)
+        parts = parts._replace(password=None).difference_update_query(_SECRETS)
     return parts.render_as_string(hide_password=False)
 
 
