@@ -72,6 +72,11 @@ CODES: dict[str, tuple[str, str]] = {
         "PostgreSQL, the broker or the store is away; the attempt does not count",
     ),
     "store_full": (f"{VIDEO}, {SEARCH}", "the disk is full; the attempt does not count"),
+    "unconfined": (
+        f"{VIDEO}, {SEARCH}",
+        "`VCL_REQUIRE_CONFINEMENT` is set and the kernel cannot confine the decoder; the attempt "
+        "does not count",
+    ),
     "timeout": (COMMAND, "the time to wait is over; the work goes on"),
     "too_large": (FILE, "pictures or memory beyond reason"),
     "too_long": (ARRAY, "a path or an array that is too long"),

@@ -42,6 +42,7 @@ def describe_video(
         size=descriptor.frame_size,
         max_frames=settings.max_frames,
         timeout=settings.decode_timeout,
+        must_confine=settings.require_confinement,
     ) as reader:
         for _, frames in reader:
             vectors.append(descriptor.embed(frames))

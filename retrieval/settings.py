@@ -64,6 +64,9 @@ class Settings:
     )
     rescan_new: bool = _setting(False, "search old uploads for every new reference")
     decode_timeout: float = _setting(600.0, "seconds after which decoding one video is given up", 1)
+    require_confinement: bool = _setting(
+        False, "refuse to decode where the kernel cannot confine the decoder (see `vcl doctor`)"
+    )
     max_frames: int = _setting(36_000, "frames kept of one video (10 hours at one a second)", 1)
     batch_frames: int = _setting(20_000, "reference frames localized in one batch", 1)
     lease_seconds: float = _setting(

@@ -19,9 +19,10 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from retrieval.errors import BadVideo
+from retrieval.errors import BadVideo, RetrievalError, ServiceUnavailable
 
 DECODER = Path(__file__).with_name("decoder.py")
+CONFINEMENT = Path(__file__).with_name("confinement.py")
 PIPE_BYTES = 1 << 20
 MAX_MESSAGE = 1 << 28  # the largest picture a decoder sends is 192 MB
 # The child parses hostile bytes, so it sees nothing of the environment that it does not need.
@@ -87,10 +88,16 @@ class DecoderChild:
                 raise self.end_babble() from None
         return kind, body
 
-    def make_error(self, code: str, reason: str) -> BadVideo:
+    def make_error(self, code: str, reason: str) -> RetrievalError:
+        if code == "unconfined":  # no fault of the video: it waits for a system that can
+            return ServiceUnavailable(
+                f"{self._path} is not decoded unconfined: {reason}; use a kernel that has it, or "
+                "set VCL_REQUIRE_CONFINEMENT to no",
+                code="unconfined",
+            )
         return BadVideo(f"{self._path} is not usable: {reason}; {_REMEDIES[code]}", code=code)
 
-    def end_babble(self) -> BadVideo:
+    def end_babble(self) -> RetrievalError:
         """End a child that no longer talks as a decoder does; what to raise then."""
         self.close()
         return self.make_error("decoder_died", "the decoder sent what no decoder sends")
@@ -103,7 +110,7 @@ class DecoderChild:
             self.close()
             return self._process.returncode
 
-    def _explain_end(self, status: int) -> BadVideo:
+    def _explain_end(self, status: int) -> RetrievalError:
         if status == -signal.SIGXCPU:
             return self.make_error("too_slow", "decoding took more processor time than it may")
         cause = f"signal {-status}" if status < 0 else f"status {status}"
@@ -131,6 +138,13 @@ class DecoderChild:
         taken = bytes(self._buffer[:count])
         del self._buffer[:count]
         return taken
+
+
+def missing_nets() -> str:
+    """What keeps a decoder of this system from being confined; empty: nothing. For the doctor."""
+    command = [sys.executable, "-P", str(CONFINEMENT)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return done.stdout.strip() if done.returncode == 0 else f"all ({done.stderr.strip()[-200:]})"
 
 
 def _start(request: dict[str, Any], file: BufferedReader) -> subprocess.Popen[bytes]:

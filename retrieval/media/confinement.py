@@ -1,7 +1,8 @@
 """What the decoder child may still do once it has what it needs: compute, read, write its pipe.
 
-In: limits of memory and time. Out: a process that opens no file, no socket and no program.
-Imports nothing of the project.
+In: limits of memory and time. Out: a process that opens no file, no socket and no program, and the
+names of the nets that this system could not spread. Imports nothing of the project; run as a
+program it confines itself and prints those names.
 
 Three nets, each for what slips through the one before. Resource limits hold on every POSIX system:
 no room for another file descriptor. Landlock (Linux 5.13) refuses paths, TCP and signals to others;
@@ -10,7 +11,6 @@ a system-call filter refuses sockets and new processes. Where the kernel lacks o
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import platform
@@ -39,6 +39,15 @@ _FORBIDDEN_CALLS = {
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
     "kill": (62, 129),
+    "tkill": (200, 130),
+    "tgkill": (234, 131),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_open": (434, 434),
+    "pidfd_send_signal": (424, 424),
+    "pidfd_getfd": (438, 438),
+    "process_madvise": (440, 440),
+    "process_mrelease": (448, 448),
     "open_by_handle_at": (304, 265),
     "mount": (165, 40),
     "unshare": (272, 97),
@@ -55,56 +64,63 @@ _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _ALLOW, _REFUSE, _UNKNOWN = 0x7FFF0000, 0x00050001, 0x00050026  # run; EPERM; ENOSYS
 
 
-def confine_process(memory_bytes: int, cpu_seconds: int, *, has_threads: bool) -> None:
-    """Give up, for good, whatever decoding an open file does not need.
+PATHS, CALLS = "Landlock", "the system-call filter"
+
+
+def confine_process(memory_bytes: int, cpu_seconds: int, *, has_threads: bool) -> list[str]:
+    """Give up, for good, whatever decoding an open file does not need; returns the nets that are
+    missing.
 
     One file descriptor may still be opened: the demuxer takes a second handle of its file.
     """
-    limit_resources(memory_bytes, cpu_seconds)
+    missing = limit_resources(memory_bytes, cpu_seconds)
     free = os.dup(0)
     os.close(free)
-    _limit("RLIMIT_NOFILE", free + 1)
+    missing += _limit("RLIMIT_NOFILE", free + 1)
     if not has_threads:
-        _limit("RLIMIT_NPROC", 0)  # threads count, too; root is not counted
-    if sys.platform == "linux":
-        library = ctypes.CDLL(None, use_errno=True)
-        library.prctl(_SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-        _forbid_paths(library)
-        _forbid_calls(library)
+        missing += _limit("RLIMIT_NPROC", 0)  # threads count, too; root is not counted
+    if sys.platform != "linux":
+        return [*missing, PATHS, CALLS]
+    library = ctypes.CDLL(None, use_errno=True)
+    # Without it, the kernel takes neither of the two from a normal user: their answers tell.
+    library.prctl(_SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    nets = ((PATHS, _forbid_paths), (CALLS, _forbid_calls))
+    return missing + [name for name, spread in nets if not spread(library)]
 
 
-def limit_resources(memory_bytes: int | None, cpu_seconds: int) -> None:
-    """Memory and time, no file written, no core dump."""
-    if memory_bytes is not None:
-        _limit("RLIMIT_AS", memory_bytes)
+def limit_resources(memory_bytes: int | None, cpu_seconds: int) -> list[str]:
+    """Memory and time, no file written, no core dump; returns the limits that are missing."""
+    missing = _limit("RLIMIT_AS", memory_bytes) if memory_bytes is not None else []
     # The first limit is told by a signal of its own, which says why; the second is no question.
-    _limit("RLIMIT_CPU", cpu_seconds, grace=5)
-    _limit("RLIMIT_FSIZE", 0)
-    _limit("RLIMIT_CORE", 0)
+    missing += _limit("RLIMIT_CPU", cpu_seconds, grace=5)
+    return missing + _limit("RLIMIT_FSIZE", 0) + _limit("RLIMIT_CORE", 0)
 
 
-def _limit(name: str, most: int, grace: int = 0) -> None:
+def _limit(name: str, most: int, grace: int = 0) -> list[str]:
+    """Set it; returns its name where that fails."""
     try:
         import resource
     except ImportError:  # not a POSIX system: the time limit of the parent remains
-        return
+        return [name]
     kind = getattr(resource, name, None)
     if kind is None:
-        return
+        return [name]
     hard = resource.getrlimit(kind)[1]
     last = most + grace
     if hard != resource.RLIM_INFINITY:
         most, last = min(most, hard), min(last, hard)
-    # macOS refuses an address-space limit.
-    with contextlib.suppress(ValueError, OSError):
+    try:
         resource.setrlimit(kind, (most, last))
+    except (ValueError, OSError):  # macOS refuses an address-space limit
+        return [name]
+    return []
 
 
-def _forbid_paths(library: ctypes.CDLL) -> None:
-    """A Landlock ruleset that handles every right and grants none."""
+def _forbid_paths(library: ctypes.CDLL) -> bool:
+    """A Landlock ruleset that handles every right and grants none; whether it holds."""
     version = library.syscall(_LANDLOCK_CREATE, None, 0, 1)
     if version < 1:  # not in this kernel, or switched off
-        return
+        return False
     rights = {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)  # each version knows more of them
     ruleset = struct.pack("<Q", (1 << rights) - 1)
     if version >= 4:
@@ -112,18 +128,21 @@ def _forbid_paths(library: ctypes.CDLL) -> None:
     if version >= 6:
         ruleset += struct.pack("<Q", 0b11)  # abstract sockets and signals beyond this process
     handle = library.syscall(_LANDLOCK_CREATE, ruleset, len(ruleset), 0)
-    if handle >= 0:
-        library.syscall(_LANDLOCK_RESTRICT, handle, 0)
-        os.close(handle)
+    if handle < 0:
+        return False
+    holds = library.syscall(_LANDLOCK_RESTRICT, handle, 0) == 0
+    os.close(handle)
+    return bool(holds)
 
 
-def _forbid_calls(library: ctypes.CDLL) -> None:
-    """A filter under which those calls answer "not permitted", as do those of other machines.
+def _forbid_calls(library: ctypes.CDLL) -> bool:
+    """A filter under which those calls answer "not permitted", as do those of other machines;
+    whether it holds.
 
     A filter cannot see what is asked of clone3; told that there is none, the C library asks clone.
     """
     if platform.machine() not in _MACHINES:
-        return
+        return False
     column, architecture = _MACHINES[platform.machine()]
     forbidden = [n for each in _FORBIDDEN_CALLS.values() if (n := each[column]) is not None]
     load, equal, at_least, has_bits, answer = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -146,4 +165,8 @@ def _forbid_calls(library: ctypes.CDLL) -> None:
     program = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *each) for each in steps))
     # struct sock_fprog: a count and a pointer, aligned.
     header = struct.pack("@HP", len(steps), ctypes.addressof(program))
-    library.prctl(_SET_SYSTEM_CALL_FILTER, 2, header, 0, 0)
+    return bool(library.prctl(_SET_SYSTEM_CALL_FILTER, 2, header, 0, 0) == 0)
+
+
+if __name__ == "__main__":
+    print(", ".join(confine_process(1 << 30, 10, has_threads=False)))

@@ -88,16 +88,14 @@ def main() -> None:
 
 
 def _serve(request: dict[str, Any], out: BinaryIO) -> None:
-    if request["hardware"]:  # its driver opens devices and libraries as it goes
-        confinement.limit_resources(None, request["cpu_seconds"])
-    else:
-        confinement.confine_process(
-            request["memory_bytes"], request["cpu_seconds"], has_threads=request["threads"] != 1
-        )
+    missing = _confine(request)
+    if missing and request["must_confine"]:
+        raise Unusable("unconfined", f"this system lacks {', '.join(missing)}")
     with _open(request["hardware"]) as container:
         stream = _choose_stream(container)
         times = clock.Clock(container, stream)
-        _send(out, b"I", json.dumps(_describe(container, stream, times)).encode())
+        facts = {**_describe(container, stream, times), "unconfined": missing}
+        _send(out, b"I", json.dumps(facts).encode())
         if request["fps"] is None:
             return
         count = 0
@@ -118,6 +116,16 @@ def _serve(request: dict[str, Any], out: BinaryIO) -> None:
         if count == 0:
             raise Unusable("no_frames", "no frame of it can be decoded")
         _send(out, b"D", json.dumps({"seconds": samples.shown_until}).encode())
+
+
+def _confine(request: dict[str, Any]) -> list[str]:
+    """Before the file is looked at; the nets that are missing."""
+    seconds = request["cpu_seconds"]
+    if request["hardware"]:  # its driver opens devices and libraries as it goes
+        missing = confinement.limit_resources(None, seconds)
+        return [*missing, confinement.PATHS, confinement.CALLS]
+    has_threads = request["threads"] != 1
+    return confinement.confine_process(request["memory_bytes"], seconds, has_threads=has_threads)
 
 
 def _refuse_cut_file(count: int, shown: float, declared: float | None) -> None:

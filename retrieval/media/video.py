@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +28,8 @@ from numpy.typing import NDArray
 
 from retrieval.errors import BadVideo
 from retrieval.media.child import DecoderChild
+
+log = logging.getLogger(__name__)
 
 SAMPLE_FPS = 1.0
 DECODER_MEMORY = 1 << 30
@@ -70,12 +74,14 @@ def read_frames(
     timeout: float = 600.0,
     threads: int = 1,
     device: str = "cpu",
+    must_confine: bool = False,
 ) -> FrameReader:
     """Frames of the whole video, `batch_frames` at a time, so memory does not grow with length.
 
     `size` is (width, height), aspect ratio not kept; None keeps the video's own. `timeout` is how
     long the child may keep us waiting in all: time we spend on its frames does not count. Frames
-    after `max_frames` are not read. Use it as an iterator, or in a `with` to stop early.
+    after `max_frames` are not read. `must_confine` refuses, as ServiceUnavailable, to decode on a
+    system that cannot confine the decoder. Use it as an iterator, or in a `with` to stop early.
 
         for seconds, frames in read_frames("film.mkv", size=(224, 224)):
             descriptors.append(descriptor.embed(frames))
@@ -89,6 +95,7 @@ def read_frames(
         timeout=timeout,
         threads=threads,
         device=device,
+        must_confine=must_confine,
     )
 
 
@@ -119,16 +126,20 @@ class FrameReader:
         timeout: float,
         threads: int = 1,
         device: str = "cpu",
+        must_confine: bool = False,
     ) -> None:
         self.path = Path(path)
         self._batch_frames = batch_frames
-        hardware = "cuda" if device != "cpu" and Path("/dev/nvidia0").exists() else None
+        # Decoders of a card cannot be confined: their drivers open devices as they go.
+        may_use_card = device != "cpu" and not must_confine and Path("/dev/nvidia0").exists()
+        hardware = "cuda" if may_use_card else None
         request = {
             "fps": fps,
             "size": size,
             "max_frames": max_frames,
             "threads": threads,
             "hardware": hardware,
+            "must_confine": must_confine,
             # CUDA reserves address space by the terabyte; such a child has no memory limit.
             "memory_bytes": None if hardware else DECODER_MEMORY,
             "cpu_seconds": _processor_limit(timeout, max_frames, threads),
@@ -192,8 +203,10 @@ class FrameReader:
         if message is None:
             raise self._child.make_error("decoder_died", "the decoder ended without an answer")
         try:
-            return VideoInfo(**json.loads(message[1]))
-        except (ValueError, TypeError):
+            facts = json.loads(message[1])
+            _tell_missing(", ".join(facts.pop("unconfined", ())))
+            return VideoInfo(**facts)
+        except (ValueError, TypeError, AttributeError):
             raise self._child.end_babble() from None
 
     def _unpack_frame(
@@ -225,6 +238,17 @@ def _processor_limit(timeout: float, max_frames: int, threads: int) -> int:
     its frames are described, so it may well take the decoder many times as long.
     """
     return (threads or os.cpu_count() or 1) * (int(PROCESSOR_LEEWAY * timeout) + max_frames)
+
+
+@lru_cache(maxsize=8)
+def _tell_missing(nets: str) -> None:
+    """Once a process, for each finding."""
+    if nets:
+        log.warning(
+            "decoders are not confined by %.200s; a hostile video that takes one over may do what "
+            "this user may (VCL_REQUIRE_CONFINEMENT=yes refuses to decode so)",
+            nets,
+        )
 
 
 def _opened(path: Path) -> BufferedReader:

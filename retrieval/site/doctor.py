@@ -25,6 +25,7 @@ from retrieval.describe.descriptors import load_descriptor
 from retrieval.errors import BadSetting, RetrievalError
 from retrieval.identity import StoreIdentity
 from retrieval.index.snapshots import saved_indexes
+from retrieval.media.child import missing_nets
 from retrieval.plugins import load_localizer, load_pooler
 from retrieval.services import ServiceStatus, service_status
 from retrieval.settings import Settings, mask_password, variable
@@ -71,6 +72,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
         yield _check_workers(settings.broker_url or broker.where, engine)
     yield _check_index(settings)
     yield _check_device(settings)
+    yield _check_confinement()
     weights = settings.weights or None
     yield _check_plugin("descriptor", settings.descriptor, load_descriptor)
     yield _check_plugin("pooler", settings.pooler, load_pooler)
@@ -251,6 +253,18 @@ def _check_device(settings: Settings) -> Finding:
         )
     is_used = count and wanted != "cpu"
     return Finding("device", names if is_used else f"the CPU, {os.cpu_count()} cores")
+
+
+def _check_confinement() -> Finding:
+    missing = missing_nets()
+    if not missing:
+        return Finding("confinement", "decoders of videos are confined")
+    return Finding(
+        "confinement",
+        f"decoders of videos are not confined by {missing}",
+        "use a kernel with Landlock (Linux 5.13) and seccomp, and a container that allows them; "
+        "VCL_REQUIRE_CONFINEMENT=yes refuses to decode without",
+    )
 
 
 def _check_plugin(part: str, name: str, load: Callable[[str], object]) -> Finding:

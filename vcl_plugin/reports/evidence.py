@@ -322,6 +322,7 @@ def _thumbnails(video: Video, side: str, seconds: Sequence[float], films: Films)
         size=THUMBNAIL,
         max_frames=max(wanted) + 1,
         timeout=films.settings.decode_timeout,
+        must_confine=films.settings.require_confinement,
     ) as reader:
         for times, frames in reader:
             for time, frame in zip(times, frames, strict=True):
