@@ -132,13 +132,13 @@ def add_reference(connection: Connection, video_id: str, asset_id: int) -> None:
     a reference before, what was found of it counts for this asset.
     """
     take_references(connection, [video_id])
-    catalogue.read_video(connection, video_id)
     asset = connection.execute(
         text("SELECT title, removed_at FROM assets WHERE id = :asset FOR SHARE"),
         {"asset": asset_id},
     ).first()
     if asset is None:
         raise NotFound(f"there is no asset {asset_id}; `vcl asset list` shows them all")
+    catalogue.read_video(connection, video_id)
     if asset.removed_at is not None:
         raise Refused(
             f"asset {asset_id} {asset.title!r} was removed on {asset.removed_at:%Y-%m-%d}, so "

@@ -213,7 +213,7 @@ def test_whichever_pair_is_the_last_a_search_with_a_quarantined_one_is_incomplet
     if is_last:
         finish(db, good)
     with transaction(db) as connection:
-        pairs.quarantine_pair(connection, bad, "not_finite", "row 3 holds nan")
+        set_aside(connection, bad, "not_finite", "row 3 holds nan")
     finish(db, good)
     with transaction(db) as connection:
         assert searches.read_search(connection, search).status == "incomplete"
@@ -223,7 +223,7 @@ def test_more_references_do_not_make_an_incomplete_search_done(db: Engine):
     with transaction(db) as connection:
         plant_videos(connection, "q", "a", "b")
         plant_search(connection, "q", ["a"], "s")
-        pairs.quarantine_pair(connection, read_pairs(connection)[0].id, "x", "x")
+        set_aside(connection, read_pairs(connection)[0].id, "x", "x")
         plant_search(connection, "q", ["b"], "other")
         [_, second] = read_pairs(connection)
     finish(db, second.id)
@@ -237,7 +237,7 @@ def test_a_clean_bill_of_an_earlier_release_is_taken_back_where_a_pair_was_set_a
     with transaction(db) as connection:
         plant_videos(connection, "q", "a", "b")
         plant_search(connection, "q", ["a"], "bad")
-        pairs.quarantine_pair(connection, read_pairs(connection)[0].id, "x", "x")
+        set_aside(connection, read_pairs(connection)[0].id, "x", "x")
         plant_search(connection, "q", ["b"], "good")
         [_, second] = read_pairs(connection)
     finish(db, second.id)
@@ -258,7 +258,7 @@ def test_what_was_given_up_is_retried_by_search_or_reason_and_its_searches_open_
         for row, reason in zip(
             read_pairs(connection), ("not_found", "no_frames", "no_frames"), strict=True
         ):
-            pairs.quarantine_pair(connection, row.id, reason, "gone")
+            set_aside(connection, row.id, reason, "gone")
         assert pairs.retry_pairs(connection, "nothing has this reason") == 0
         assert pairs.retry_pairs(connection, "no_frames", "first") == 1
         state = searches.read_search(connection, "first")

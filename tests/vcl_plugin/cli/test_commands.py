@@ -61,7 +61,7 @@ def work_badly(database: str) -> None:
                 candidate = Candidate(found.query_id, "film", 1, 0.5)
                 pairs.open_pairs(connection, found.id, [candidate], METHOD)
                 [pair] = connection.execute(text("SELECT id FROM pairs")).scalars()
-                pairs.quarantine_pair(connection, pair, "no_frames", "nothing to compare")
+                set_aside(connection, pair, "no_frames", "nothing to compare")
                 return
         time.sleep(0.05)
 
