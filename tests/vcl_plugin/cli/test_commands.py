@@ -22,6 +22,7 @@ from sqlalchemy import text
 from retrieval.database import connect, migrate, transaction
 from retrieval.records import Candidate
 from retrieval.work import pairs
+from tests.retrieval.planted_rows import set_aside
 from tests.vcl_plugin.cli.conftest import Said
 from tests.vcl_plugin.localize.test_ends import planted
 from tests.vcl_plugin.world import METHOD, add_reference, add_upload, record, segment
