@@ -22,6 +22,7 @@ from retrieval.tasks import send
 from retrieval.work import catalogue
 from retrieval.work.messages import INGEST, Message
 from vcl_plugin.claims import assets
+from vcl_plugin.claims.turns import take_references
 from vcl_plugin.cli.output import AsJson, print_json, print_rows, stderr, stdout
 from vcl_plugin.cli.session import WorkerHint, open_engine
 
@@ -104,6 +105,7 @@ def _register(
             is_known = catalogue.read_video(connection, video_id).is_reference
             is_new = not is_known and (owner is not None or asset is not None)
             if is_new:
+                take_references(connection, [video_id])  # before the asset, as everybody does
                 asset_id = (
                     assets.add_asset(connection, owner, path.stem)
                     if owner is not None
