@@ -33,8 +33,8 @@ TABLES = """
     SELECT id, uploader, created_at FROM videos
     WHERE uploader IS NOT NULL
        OR id IN (SELECT query_id FROM allowances)
-       OR NOT is_reference AND id IN (SELECT query_id FROM searches
-                                      UNION SELECT query_id FROM claims)
+       OR id IN (SELECT query_id FROM claims)
+       OR NOT is_reference AND id IN (SELECT query_id FROM searches)
     ORDER BY created_at, id;
 
     -- Of which uploads a claim speaks: those of its content that nobody allowed. A closed claim

@@ -164,3 +164,39 @@ def test_claims_and_allowances_from_before_uploads_are_kept(database: str) -> No
         ]
         assert named == [["pirate"], [None], ["friend"], ["partner"]]
         assert [row["status"] for row in later] == [*("potential",) * 2, "expired", "released"]
+
+
+def test_every_claim_from_before_uploads_keeps_its_own(database: str) -> None:
+    """In whatever state, two of one content, and on what became a reference since."""
+    ways = {
+        "potential": (),
+        "active": ("active",),
+        "disputed": ("active", "disputed"),
+        "upheld": ("active", "disputed", "upheld"),
+        "released": ("released",),
+        "became a reference": ("active",),
+    }
+    with transaction(connect(database)) as connection:
+        for film in ("one", "two"):
+            add_reference(connection, film, "Ana")
+        for number, (name, decisions) in enumerate(ways.items()):
+            add_upload(connection, name, None if number % 2 else f"uploader of {name}")
+            for film in ("one", "two"):
+                record(connection, name, film, segment(0, 10))
+            for claim in settle_claims(connection, name):
+                for status in decisions:
+                    decide_claim(connection, claim, status, "ana")
+        add_reference(connection, "became a reference", "Ana")
+    migrate(database, "0009")
+    kept = "SELECT id, asset_id, query_id, status, action, seconds FROM claims ORDER BY id"
+    with transaction(connect(database)) as connection:
+        before = connection.execute(text(kept)).all()
+        videos = connection.execute(text("SELECT id, uploader FROM videos")).all()
+        uploaders = {row.id: row.uploader for row in videos}
+    migrate(database)
+    with transaction(connect(database)) as connection:
+        assert connection.execute(text(kept)).all() == before
+        assert len(before) == 2 * len(ways)
+        for claim in before:
+            [upload] = read_claim(connection, claim.id)["uploads"]
+            assert upload["uploader"] == uploaders[claim.query_id], claim
