@@ -68,16 +68,16 @@ class Films:
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         self.settings, self.folder = settings, folder.resolve()
-        self._checked: dict[str, tuple[Path, tuple[int, ...]] | BadVideo] = {}
+        self._checked: dict[tuple[str, str], tuple[Path, tuple[int, ...]] | BadVideo] = {}
 
     def open(self, video: Video, side: str) -> Path:
         """Where the file lies that was compared; BadVideo if it does not lie there any more."""
-        if video.id not in self._checked:
+        if (video.id, side) not in self._checked:
             try:
-                self._checked[video.id] = self._check(video, side)
+                self._checked[video.id, side] = self._check(video, side)
             except BadVideo as error:
-                self._checked[video.id] = error
-        found = self._checked[video.id]
+                self._checked[video.id, side] = error
+        found = self._checked[video.id, side]
         if isinstance(found, BadVideo):
             raise found
         path, seal = found

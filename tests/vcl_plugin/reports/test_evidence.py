@@ -13,8 +13,10 @@ import pytest
 from sqlalchemy import text
 
 from retrieval.database import connect, transaction
+from retrieval.errors import BadVideo
 from retrieval.media.video import hash_file
 from retrieval.process import forget_process, process_engine
+from retrieval.settings import Settings
 from retrieval.work import catalogue
 from tests.vcl_plugin.cli.conftest import Said, vcl  # noqa: F401
 from tests.vcl_plugin.world import METHOD, add_reference, add_upload, record, segment
@@ -158,3 +160,15 @@ def test_a_page_names_no_folder_of_the_machine_it_was_written_on(
     assert "file://" not in page
     assert os.fspath(tmp_path) not in page
     assert ("media/upload.mp4" in page) == (where == ".")
+
+
+def test_a_video_that_is_upload_here_and_reference_there_is_called_by_its_side(
+    media: Path, database: str
+) -> None:
+    (media / "film.mp4").unlink()
+    with transaction(connect(database)) as connection:
+        film = catalogue.read_video(connection, "film")
+    films = evidence.Films(Settings(media_roots=str(media)), media)
+    for side in (evidence.UPLOAD, evidence.REFERENCE):
+        with pytest.raises(BadVideo, match=f"file of the {side}"):
+            films.open(film, side)
