@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from retrieval.database import connect, transaction
+from retrieval.database import connect, migrate, transaction
 from tests.vcl_plugin.cli.conftest import Said, vcl  # noqa: F401
 from tests.vcl_plugin.world import add_reference, add_upload, record, segment
 from vcl_plugin.claims import changes, rights
@@ -220,3 +220,21 @@ def test_a_policy_keeps_its_authors_and_versions(vcl: Vcl, site: str) -> None:  
     assert mine == [(1, 10.0, current_user()), (2, 20.0, current_user())]
     [now] = [row for row in json.loads(vcl("policy", "list", "--json").out) if row["policy"] == "p"]
     assert (now["version"], now["min_seconds"]) == (2, 20.0)
+
+
+def test_policies_and_claims_of_before_keep_their_rules_and_actions(
+    vcl: Vcl,  # noqa: F811
+    site: str,
+    tmp_path: Path,
+) -> None:
+    """Down to the schema without versions and up again: what is in force stays."""
+    for action in ("monetize seconds=4", "block seconds=5"):
+        assert vcl("policy", "add", "default", "--rule", action).code == 0
+    migrate(site, "0009")
+    migrate(site)
+    [rule] = json.loads(vcl("policy", "list", "--history", "--json").out)
+    assert (rule["action"], rule["min_seconds"], rule["version"]) == ("block", 5.0, 1)
+    assert rule["author"] == "unknown"
+    assert json.loads(vcl("claims", "list", "--json").out)[0]["actions"] == "block"
+    assert vcl("claims", "evidence", 1, "-o", tmp_path / "page.html").code == 0
+    assert "policy default, version 1: block" in (tmp_path / "page.html").read_text()
