@@ -179,6 +179,22 @@ def test_a_claim_that_blocks_here_and_earns_there_is_not_shown_as_blocked(
     )
 
 
+def test_a_report_says_where_a_claim_does_what_and_by_whose_rules(
+    vcl: Vcl,  # noqa: F811
+    site: str,
+) -> None:
+    rules = ("--rule", "block in=DE", "--rule", "monetize seconds=5")
+    assert vcl("policy", "add", "default", *rules).code == 0
+    rows = json.loads(vcl("report", "claims_by_territory", "--owner", "Ana", "--json").out)
+    shown = [
+        (row["territory"], row["action"], row["policy_version"], row["policy_author"])
+        for row in rows
+    ]
+    assert shown == [("DE", "block", 2, current_user()), ("WW", "monetize", 2, current_user())]
+    assert vcl("reference", "exclude", "film", 0, 50).code == 0
+    assert json.loads(vcl("report", "claims_by_territory", "--json").out) == []
+
+
 def test_a_claim_that_stays_active_and_does_something_else_has_an_event(
     vcl: Vcl,  # noqa: F811
     site: str,
