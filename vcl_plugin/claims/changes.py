@@ -83,7 +83,9 @@ def settle_change(
         return list(expired.scalars())
 
 
-def settle_left(database: Engine, seconds: float = math.inf) -> None:
+def settle_left(
+    database: Engine, seconds: float = math.inf, report: Progress = lambda done, total: None
+) -> None:
     """Settle what commands that died have left, for about so many seconds."""
     deadline = time.monotonic() + seconds
     with transaction(database) as connection:
@@ -96,7 +98,7 @@ def settle_left(database: Engine, seconds: float = math.inf) -> None:
         )
         left = list(found.scalars())
     for change_id in left:
-        _settle_until(database, change_id, deadline, lambda done, total: None)
+        _settle_until(database, change_id, deadline, report)
 
 
 def _settle_until(database: Engine, change_id: int, deadline: float, report: Progress) -> None:

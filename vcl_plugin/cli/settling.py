@@ -14,10 +14,11 @@ def follow_change(engine: RetrievalEngine, change_id: int) -> list[int]:
     """Settle all uploads that a change touches, and what a command that died has left."""
     with progress() as bar:
         task = bar.add_task("settling uploads", total=1)
-        expired = settle_change(
-            engine.database,
-            change_id,
-            lambda done, total: bar.update(task, completed=done, total=max(1, total)),
-        )
-    settle_left(engine.database)
+
+        def show(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=max(1, total))
+
+        expired = settle_change(engine.database, change_id, show)
+        bar.update(task, description="settling uploads that an earlier command has left")
+        settle_left(engine.database, report=show)
     return expired

@@ -148,7 +148,10 @@ def test_what_a_command_that_died_left_unsettled_is_settled_by_another(
     with transaction(connect(site)) as connection:
         assert set(actions) == {"block", "review"}, "somebody may be at work"
     monkeypatch.setattr(changes, "AT_WORK", 0.0)
-    changes.settle_left(connect(site))
+    steps: list[tuple[int, int]] = []
+    changes.settle_left(connect(site), report=lambda done, total: steps.append((done, total)))
+    left = changes.BATCH + 1
+    assert steps == [(0, left), (changes.BATCH, left), (left, left)], "whoever waits sees a bar"
     with transaction(connect(site)) as connection:
         assert {row["action"] for row in list_claims(connection)} == {"block"}
         left = connection.execute(
