@@ -29,7 +29,7 @@ from retrieval.errors import (
 from retrieval.pairing import localize_views
 from retrieval.records import Candidate, Pair, Segment, VideoStatus
 from retrieval.store import StoredDescriptors
-from retrieval.work import catalogue, leases, pairs, searches
+from retrieval.work import catalogue, handover, leases, pairs, searches
 from retrieval.work.leases import Table
 from vcl_plugin.claims.guard import is_low_information
 from vcl_plugin.claims.segments import Outcome, record_segments
@@ -171,10 +171,10 @@ class LocalizeWorker:
         asked = query_id, reference_ids, model
         with transaction(self.database) as connection:
             ours = pairs.lease_pairs(connection, *asked, holder, seconds, most)
-            others = pairs.pass_on(connection, *asked)
+            others = handover.pass_on(connection, *asked)
         if others:
             with transaction(self.database) as connection:
-                adopted = pairs.adopt_orphans(connection, *asked, GONE_LEASES * seconds)
+                adopted = handover.adopt_orphans(connection, *asked, GONE_LEASES * seconds)
             log.info("left query=%s pairs=%d adopted=%d", query_id, others - adopted, adopted)
         for kind in dict.fromkeys(pair.fingerprint for pair in ours):
             yield Batch(holder, [pair for pair in ours if pair.fingerprint == kind])
@@ -265,7 +265,12 @@ class LocalizeWorker:
             with transaction(self.database) as connection:
                 for pair in batch.pairs:
                     leases.give_back(
-                        *(connection, Table.PAIRS, pair.id, batch.holder, "worker_ill", message),
+                        connection,
+                        Table.PAIRS,
+                        pair.id,
+                        batch.holder,
+                        "worker_ill",
+                        message,
                         counts=False,
                     )
             raise

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, text
 
 from retrieval.records import Segment, Span
+from retrieval.work.pairs import ASKED
 
 # Footage that as many unrelated owners hold is nobody's: a stock clip, a network's intro, an ad.
 SHARED_OWNERS = 3
@@ -67,14 +68,14 @@ def hold_segments(connection: Connection, query_id: str) -> None:
     last, whichever finished first: weights that were taken back stand in front again.
     """
     connection.execute(
-        text("""
+        text(f"""
         WITH mine AS (
             SELECT segments.id, segments.query_id, segments.reference_id, segments.query_span,
-                   segments.reference_span, segments.score, pairs.asked_at, assets.id AS asset_id,
+                   segments.reference_span, segments.score, asked.asked_at, assets.id AS asset_id,
                    coalesce(claims.asset_id, assets.id) AS claimed_id, assets.owner_id,
                    reference_videos.asset_id IS NOT NULL AS is_protected
             FROM segments JOIN runs ON runs.id = segments.run_id
-            JOIN pairs ON pairs.id = runs.pair_id
+            JOIN {ASKED} AS asked ON asked.pair_id = runs.pair_id
             LEFT JOIN reference_videos ON reference_videos.video_id = segments.reference_id
             -- A reference that was removed still speaks in the claim that rests on it.
             LEFT JOIN claims ON claims.id = segments.claim_id
