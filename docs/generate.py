@@ -64,6 +64,10 @@ CODES: dict[str, tuple[str, str]] = {
         "the path, with links followed, lies in none of `VCL_MEDIA_ROOTS`",
     ),
     "query_is_reference": (SEARCH, "a remark on a search that is `done`"),
+    "references_outdated": (
+        SEARCH,
+        "a remark on a search that is `done`: some references only another descriptor described",
+    ),
     "references_unreadable": (SEARCH, "some were left out; the search ends `incomplete`"),
     "refused": (COMMAND, "a request that is understood and may not be done"),
     "schema_outdated": (COMMAND, "the database lacks a migration, or has a later one"),

@@ -30,7 +30,7 @@ from retrieval.plugins import Localizer, Pooled, Pooler, load_localizer, load_po
 from retrieval.records import Candidate, Video, VideoStatus
 from retrieval.settings import Settings
 from retrieval.store import Store, StoredDescriptors
-from retrieval.work import catalogue, changes, leases, pairs, searches
+from retrieval.work import catalogue, changes, leases, outdated, pairs, searches
 from retrieval.work.leases import Table
 from retrieval.work.messages import (
     LOCALIZE,
@@ -52,6 +52,7 @@ class RetrievalEngine:
         self.database = database
         self.identity = StoreIdentity(database, settings.store_dir)
         self.store = Store(settings.store_dir, settings.roots, self.identity.check)
+        self.unseen = outdated.Unseen(database)
 
     @cached_property
     def descriptor(self) -> Descriptor:
@@ -133,7 +134,10 @@ class RetrievalEngine:
         with leases.attempt(self.database, Table.VIDEOS, video_id, holder, seconds):
             self._describe(video, holder)
         with transaction(self.database) as connection:
-            return catalogue.read_video(connection, video_id)
+            video = catalogue.read_video(connection, video_id)
+            if video.status == VideoStatus.READY and not self.is_described(connection, video_id):
+                return replace(video, status=VideoStatus.FAILED)  # for us; others can use it
+            return video
 
     def plan(self, search_id: str) -> list[Message]:
         """Find the candidates of a search and open a pair for each; returns the work to send."""
@@ -225,11 +229,9 @@ class RetrievalEngine:
             raise RetrievalError(str(query.message), code=query.reason)
         index = self.refresh_index()
         if not len(index):
-            self._fail(
-                search_id,
-                "empty_index",
-                "no reference is ready to be searched; add one with `vcl reference add`",
-            )
+            unseen = self.unseen.describe(self.descriptor.fingerprint.key)
+            nothing = "no reference is ready to be searched; add one with `vcl reference add`"
+            self._fail(search_id, "empty_index", unseen or nothing)
             return []
         pooled = pool_query(self.pooler, self.read_descriptors(query_id))
         candidates = propose_pairs(
@@ -260,6 +262,8 @@ class RetrievalEngine:
                 f"{len(left_out)} references were left out because the worker cannot read their "
                 f"descriptors, the first is {next(iter(left_out))}; see its log",
             )
+        if unseen := self.unseen.describe(self.descriptor.fingerprint.key):
+            yield "references_outdated", unseen
 
     def is_described(self, connection: Connection, video_id: str) -> bool:
         """Whether the video has descriptors of our kind, and their file is still there."""
@@ -304,6 +308,7 @@ class RetrievalEngine:
 
     def _describe(self, video: Video, holder: str) -> None:
         """Describe a leased video: it becomes ready, or failed by a fault of its own."""
+        key = self.descriptor.fingerprint.key
         try:
             path = confine_path(str(video.path), self.settings.roots)
             if hash_file(path) != video.content_hash:
@@ -313,7 +318,6 @@ class RetrievalEngine:
                     code="changed",
                 )
             described, duration = describe_video(path, self.descriptor, self.settings)
-            key = self.descriptor.fingerprint.key
             stored = self.store.write(
                 video.id,
                 key,
@@ -323,7 +327,7 @@ class RetrievalEngine:
             )
         except (BadVideo, BadDescriptors) as error:
             with transaction(self.database) as connection:
-                catalogue.fail_ingest(connection, video.id, error.code, str(error), holder)
+                catalogue.fail_ingest(connection, video.id, error.code, str(error), holder, key)
             return
         with transaction(self.database) as connection:
             shape = described.descriptors.shape

@@ -29,7 +29,7 @@ from retrieval.media.child import missing_nets
 from retrieval.plugins import load_localizer, load_pooler
 from retrieval.services import ServiceStatus, service_status
 from retrieval.settings import Settings, mask_password, variable
-from retrieval.work import leases
+from retrieval.work import leases, outdated
 from retrieval.work.messages import Queue
 
 OLDEST_PYTHON = (3, 11)
@@ -75,6 +75,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield _check_confinement()
     weights = settings.weights or None
     yield _check_plugin("descriptor", settings.descriptor, load_descriptor)
+    if database.running:
+        yield from _check_references(settings, connect(settings.database_url or database.where))
     yield _check_plugin("pooler", settings.pooler, load_pooler)
     yield _check_plugin(
         "localizer", settings.localizer, lambda name: load_localizer(name, weights=weights)
@@ -277,6 +279,25 @@ def _check_plugin(part: str, name: str, load: Callable[[str], object]) -> Findin
         said = f"{type(error).__name__}: {error}"
         return Finding(part, f"{name} cannot be loaded ({said})", f"correct {variable(part)}")
     return Finding(part, f"{name}, {getattr(loaded, 'fingerprint', 'no fingerprint')}")
+
+
+def _check_references(settings: Settings, database: Engine) -> Iterator[Finding]:
+    """Whether searches see all references. What hinders the question is another part's finding."""
+    try:
+        key = load_descriptor(settings.descriptor).fingerprint.key
+        check_schema(database)
+        with transaction(database) as connection:
+            unseen = outdated.count_references(connection, key)
+    except Exception:
+        return
+    if unseen:
+        yield Finding(
+            "references",
+            f"searches do not see {unseen}, which have no descriptors of {key}",
+            "run `vcl ingest --redescribe`",
+        )
+    else:
+        yield Finding("references", f"all that have a file are described by {key}")
 
 
 def _ill(part: str, error: RetrievalError) -> Finding:

@@ -133,29 +133,49 @@ def finish_ingest(connection: Connection, video_id: str, duration: float, holder
     )
 
 
-def reopen(connection: Connection, video_id: str) -> None:
-    """Let a ready video be described once more, by another descriptor or for lost descriptors.
+def reopen(connection: Connection, *video_ids: str, is_sent: bool = False) -> None:
+    """Let videos that are ready or failed be described once more.
 
-    One that is at work already, because somebody else reopened it a moment ago, is left alone.
+    One that is at work already, because somebody else reopened it a moment ago, is left alone. The
+    sweeper sends them, unless the caller does.
     """
     connection.execute(
         text("""
-        UPDATE videos SET status = 'waiting', attempts = 0, sent_at = NULL
-        WHERE id = :id AND status = 'ready'"""),
-        {"id": video_id},
+        UPDATE videos SET status = 'waiting', attempts = 0, reason = NULL, message = NULL,
+               sent_at = CASE WHEN :is_sent THEN now() END
+        WHERE id IN (SELECT id FROM videos WHERE id = ANY(:ids) AND status IN ('ready', 'failed')
+                     ORDER BY id FOR UPDATE)"""),
+        {"ids": list(video_ids), "is_sent": is_sent},
     )
 
 
 def fail_ingest(
-    connection: Connection, video_id: str, code: str, message: str, holder: str
+    connection: Connection,
+    video_id: str,
+    code: str,
+    message: str,
+    holder: str,
+    fingerprint: str | None = None,
 ) -> None:
-    """The video cannot be described; a holder who lost the lease changes nothing."""
+    """The video cannot be described; a holder who lost the lease changes nothing.
+
+    One that has descriptors of other kinds stays ready, with the remark: they serve whoever uses
+    them, today or after weights were taken back.
+    """
     connection.execute(
         text("""
-        UPDATE videos SET status = 'failed', reason = :code, message = :message,
-               leased_by = NULL, lease_until = NULL
+        UPDATE videos SET reason = :code, message = :message, leased_by = NULL, lease_until = NULL,
+               status = CASE WHEN EXISTS (SELECT 1 FROM descriptor_sets
+                                          WHERE video_id = :id AND fingerprint <> :fingerprint)
+                             THEN 'ready' ELSE 'failed' END
         WHERE id = :id AND leased_by = :holder"""),
-        {"id": video_id, "code": code, "message": message, "holder": holder},
+        {
+            "id": video_id,
+            "code": code,
+            "message": message,
+            "holder": holder,
+            "fingerprint": fingerprint,
+        },
     )
 
 

@@ -42,6 +42,21 @@ def test_a_second_run_finds_everything_done(site: Site, shelf: Path) -> None:
     assert site.sql("SELECT count(*), max(created_at) FROM videos") == before
 
 
+def test_what_other_weights_described_is_described_anew(site: Site, shelf: Path) -> None:
+    site.vcl_json("ingest", shelf, expect=1)
+    changed = site.sql(
+        "UPDATE descriptor_sets SET fingerprint = 'older-1' FROM videos"
+        " WHERE videos.id = video_id AND is_reference RETURNING video_id"
+    )
+    found = site.vcl_json("ingest", "--redescribe")
+    assert (found["ready"], found["failed"]) == (len(changed), 0)
+    kinds = site.sql("SELECT count(DISTINCT fingerprint) FROM descriptor_sets GROUP BY video_id")
+    assert kinds.count((2,)) == len(changed) > 0
+    assert site.vcl_json("ingest", "--redescribe")["files"] == 0
+    assert "name a folder" in site.vcl("ingest").stderr
+    assert "name no folder" in site.vcl("ingest", shelf, "--redescribe").stderr
+
+
 def test_a_folder_without_videos_is_told(site: Site, tmp_path: Path) -> None:
     said = site.vcl("ingest", tmp_path)
     assert said.returncode == 1

@@ -21,7 +21,7 @@ from retrieval.index.pooling import pool_query
 from retrieval.media.video import probe_video, read_frames
 from retrieval.records import Fingerprint, Search, Video
 from retrieval.settings import Settings
-from retrieval.work import catalogue, leases, searches
+from retrieval.work import catalogue, leases, outdated, searches
 from retrieval.work.messages import BATCH_PAIRS, LOCALIZE
 from tests.retrieval.planted_rows import read_row
 from tests.retrieval.test_store import unit_rows
@@ -335,6 +335,59 @@ def test_an_unreadable_reference_is_left_out_said_so_and_found_when_it_is_back(
     path.write_bytes(content)
     assert "lost" in engine.refresh_index()
     assert len(engine.build_index()) == 2
+
+
+class OtherDescriptor(CoarseDescriptor):
+    """The same with other weights."""
+
+    fingerprint = Fingerprint("coarse", "others", 256, 1.0, "grey16")
+
+
+def ingest_reference(engine: RetrievalEngine, path: Path) -> str:
+    video_id = engine.register(path)
+    engine.ingest(video_id)
+    with transaction(engine.database) as connection:
+        catalogue.make_reference(connection, video_id)
+    return video_id
+
+
+def test_a_search_with_other_weights_says_which_references_it_does_not_see(
+    db: Engine, tmp_path: Path, film: Path
+):
+    older, newer = (make_engine(db, tmp_path / "home", min_candidate_score=-1.0) for _ in range(2))
+    newer.__dict__["descriptor"] = OtherDescriptor()
+    reference = ingest_reference(older, film)
+    upload = older.register(render_reference(tmp_path / "upload.mp4", 2, 3, size=(64, 48)))
+    search = ask(newer, upload)
+    newer.plan(search)
+    state = read(newer, search)
+    assert (state.status, state.reason) == ("failed", "empty_index")
+    assert "1 references were left out" in str(state.message)
+    plant_reference(newer, "there", unit_rows(9))
+    search = ask(newer, upload)
+    newer.plan(search)
+    state = read(newer, search)
+    assert (state.status, state.reason) == ("localizing", "references_outdated")
+    assert "`vcl ingest --redescribe`" in str(state.message)
+    with transaction(db) as connection:
+        assert outdated.list_videos(connection, newer.descriptor.fingerprint.key) == [reference]
+    newer.ingest(reference)
+    newer.unseen.known_until = 0.0
+    search = ask(newer, upload)
+    newer.plan(search)
+    assert read(newer, search).reason is None
+
+
+def test_a_film_that_is_gone_keeps_the_descriptors_of_other_weights(db: Engine, tmp_path: Path):
+    older, newer = (make_engine(db, tmp_path / "home") for _ in range(2))
+    newer.__dict__["descriptor"] = OtherDescriptor()
+    path = render_reference(tmp_path / "film.mp4", 1, 3, size=(64, 48))
+    reference = ingest_reference(older, path)
+    path.unlink()
+    assert newer.ingest(reference).status == "failed", "for these weights"
+    assert older.ingest(reference).status == "ready"
+    with transaction(db) as connection:
+        assert catalogue.read_video(connection, reference).reason == "missing"
 
 
 def plant_upload(engine: RetrievalEngine, name: str, rows: np.ndarray) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from celery import Celery
 from kombu.exceptions import OperationalError
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from retrieval import tasks
 from retrieval.database import transaction
@@ -26,14 +26,14 @@ from retrieval.errors import ServiceUnavailable
 from retrieval.process import process_engine
 from retrieval.records import Fingerprint
 from retrieval.settings import load_settings
-from retrieval.work import catalogue, searches
+from retrieval.work import catalogue, outdated, searches
 from retrieval.work.changes import read_changes
 from retrieval.work.messages import INGEST, LOCALIZE, RESCAN, SEARCH, Message
 from tests.retrieval.planted_rows import plant_videos, read_row
-from tests.retrieval.test_engine import CoarseDescriptor
+from tests.retrieval.test_engine import CoarseDescriptor, OtherDescriptor
 from tests.retrieval.test_store import unit_rows
 from vcl_plugin.cli import worker
-from vcl_plugin.cli.ingest import _register
+from vcl_plugin.cli.ingest import _register, _send_outdated
 from vcl_plugin.cli.worker import Supervisor
 from vcl_plugin.demo.footage import render_reference
 
@@ -287,6 +287,31 @@ def test_a_folder_ingested_again_asks_for_what_is_left_to_do_and_nothing_else(
     assert engine.ingest(video_id).status == "ready"
     ingest_file(engine, path, owner="Ana")
     assert sent == [INGEST] * 3
+
+
+def test_redescribing_asks_for_what_only_other_weights_described_references_first(
+    coarse_engine: tuple[RetrievalEngine, list[str]], tmp_path: Path
+):
+    engine, sent = coarse_engine
+    upload, film = (
+        ingest_file(
+            engine, render_reference(tmp_path / f"{seed}.mp4", seed, 2, size=(64, 48)), owner
+        )
+        for seed, owner in ((1, None), (2, "Ana"))
+    )
+    for video_id in (upload, film):
+        engine.ingest(video_id)
+    sent.clear()
+    assert _send_outdated(engine) == []
+    engine.__dict__["descriptor"] = OtherDescriptor()
+    with transaction(engine.database) as connection:  # as when its attempts were used up before
+        connection.execute(text("UPDATE videos SET status = 'failed', reason = 'unreadable'"))
+        assert outdated.count_references(connection, engine.descriptor.fingerprint.key) == 1
+    assert _send_outdated(engine) == [film, upload]
+    assert sent == [INGEST] * 2
+    for video_id in (upload, film):
+        assert engine.ingest(video_id).status == "ready"
+    assert _send_outdated(engine) == []
 
 
 def test_a_file_that_failed_is_tried_again_by_the_next_ingest_of_its_folder(

@@ -1,6 +1,7 @@
 """`vcl ingest`: a whole catalogue of video files, described by the workers.
 
-In: a folder. Out: rows and descriptors for every video in it; failures listed with their reasons.
+In: a folder, or what other descriptors described. Out: rows and descriptors for every video in it;
+failures listed with their reasons.
 Started again it goes on where it was: what is known is not read again.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +21,7 @@ from retrieval.engine import RetrievalEngine
 from retrieval.errors import BadVideo, NotFound, Refused
 from retrieval.records import Video, VideoStatus
 from retrieval.tasks import send
-from retrieval.work import catalogue
+from retrieval.work import catalogue, outdated
 from retrieval.work.messages import INGEST, Message
 from vcl_plugin.claims import assets
 from vcl_plugin.claims.turns import take_references
@@ -35,7 +37,9 @@ SUFFIXES = frozenset(
 
 
 def ingest(
-    folder: Annotated[Path, typer.Argument(help="Folder of video files, with all below it.")],
+    folder: Annotated[
+        Path | None, typer.Argument(help="Folder of video files, with all below it.")
+    ] = None,
     owner: Annotated[
         str | None,
         typer.Option("--owner", "-o", help="References of this owner; each file is an asset."),
@@ -43,34 +47,39 @@ def ingest(
     asset: Annotated[
         str | None, typer.Option("--asset", "-a", help="References of this one asset.")
     ] = None,
+    redescribe: Annotated[
+        bool,
+        typer.Option(
+            "--redescribe",
+            help="Instead of a folder: all videos that another descriptor, or other weights, "
+            "described; references first.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Describe every video of a folder; with --owner or --asset they become references."""
     if owner is not None and asset is not None:
         raise Refused("say --owner (each file an asset) or --asset (one for all), not both")
-    if not folder.is_dir():
-        raise NotFound(f"{folder} is no folder; for single files use `vcl reference add`")
-    engine = open_engine()
-    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
-    if not files:
-        raise NotFound(f"there is no video in {folder}; looked for {' '.join(sorted(SUFFIXES))}")
+    if redescribe and (folder or owner or asset):
+        raise Refused("--redescribe takes the videos that are known; name no folder beside it")
+    if folder is None and not redescribe:
+        raise Refused("name a folder of video files, or say --redescribe")
     failures: list[dict[str, Any]] = []
     with _bar() as bar:
-        task = bar.add_task("reading files", total=len(files), facts="")
-        ids = dict.fromkeys(
-            video_id
-            for path in bar.track(files, task_id=task)
-            for video_id in _register(engine, path, owner, asset, failures)
-        )
-        videos = _wait(engine, list(ids), bar)
-    duplicates = len(files) - len(ids) - len(failures)
+        if folder is None:
+            engine = open_engine()
+            files, ids = 0, _send_outdated(engine)
+        else:
+            files, ids, engine = _read_folder(folder, owner, asset, failures, bar)
+        videos = _wait(engine, ids, bar)
+    duplicates = max(0, files - len(ids) - len(failures))
     failures += [
         {"file": video.path, "reason": video.reason, "message": video.message}
         for video in videos
         if video.status == VideoStatus.FAILED
     ]
     summary = {
-        "files": len(files),
+        "files": files or len(ids),
         "ready": sum(video.status == VideoStatus.READY for video in videos),
         "duplicates": duplicates,
         "failed": len(failures),
@@ -83,6 +92,38 @@ def ingest(
         print_rows(failures, False, empty="", title="failures")
     if failures:
         raise typer.Exit(1)
+
+
+def _read_folder(
+    folder: Path,
+    owner: str | None,
+    asset: str | None,
+    failures: list[dict[str, Any]],
+    bar: Progress,
+) -> tuple[int, list[str], RetrievalEngine]:
+    """How many files the folder has, and the ids of their videos, sent where there is work."""
+    if not folder.is_dir():
+        raise NotFound(f"{folder} is no folder; for single files use `vcl reference add`")
+    engine = open_engine()
+    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    if not files:
+        raise NotFound(f"there is no video in {folder}; looked for {' '.join(sorted(SUFFIXES))}")
+    task = bar.add_task("reading files", total=len(files), facts="")
+    ids = dict.fromkeys(
+        video_id
+        for path in bar.track(files, task_id=task)
+        for video_id in _register(engine, path, owner, asset, failures)
+    )
+    return len(files), list(ids), engine
+
+
+def _send_outdated(engine: RetrievalEngine) -> list[str]:
+    """The videos that only other descriptors have described, sent to be described by ours."""
+    with transaction(engine.database) as connection:
+        ids = outdated.list_videos(connection, engine.descriptor.fingerprint.key)
+        catalogue.reopen(connection, *ids, is_sent=True)
+    send(Message(INGEST, {"video_id": video_id}) for video_id in ids)
+    return ids
 
 
 def _register(
@@ -113,8 +154,10 @@ def _register(
                 )
                 assets.add_reference(connection, video_id, asset_id)
             status = catalogue.read_video(connection, video_id).status
-            is_ready = status == VideoStatus.READY
-            is_done = is_ready and engine.is_described(connection, video_id) and not is_new
+            is_described = engine.is_described(connection, video_id)
+            if status == VideoStatus.READY and not is_described:
+                catalogue.reopen(connection, video_id, is_sent=True)
+            is_done = status == VideoStatus.READY and is_described and not is_new
     except (BadVideo, Refused) as error:
         failures.append({"file": str(path), "reason": error.code, "message": str(error)})
         return
@@ -132,8 +175,10 @@ def _wait(engine: RetrievalEngine, ids: list[str], bar: Progress) -> list[Video]
     already: float | None = None
     while True:
         with transaction(engine.database) as connection:
-            videos = catalogue.read_videos(connection, ids)
             described = catalogue.list_described(connection, ids, key)
+            videos = [
+                _as_seen(video, described) for video in catalogue.read_videos(connection, ids)
+            ]
         done = [
             video
             for video in videos
@@ -149,6 +194,12 @@ def _wait(engine: RetrievalEngine, ids: list[str], bar: Progress) -> list[Video]
         is_running = any(video.status == VideoStatus.RUNNING for video in videos)
         hint.watch(seconds > already or is_running)
         time.sleep(0.3)
+
+
+def _as_seen(video: Video, described: set[str]) -> Video:
+    """One that is ready for others only, with the reason why it cannot be described, has failed."""
+    is_for_others = video.status == VideoStatus.READY and video.id not in described
+    return replace(video, status=VideoStatus.FAILED) if is_for_others and video.reason else video
 
 
 def _bar() -> Progress:

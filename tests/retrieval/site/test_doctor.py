@@ -11,10 +11,12 @@ import pytest
 from sqlalchemy import text
 
 from retrieval.database import connect, migrate, transaction
+from retrieval.records import Fingerprint
 from retrieval.services import Endpoints
 from retrieval.settings import Settings
 from retrieval.site import doctor
 from retrieval.site.doctor import Finding, examine
+from retrieval.work import catalogue
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def known_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own tests load it for real; here it would be built anew for each home."""
 
     class Known:
-        fingerprint = "known-1"
+        fingerprint = Fingerprint("known", "1", 256, 1.0, "none")
 
     monkeypatch.setattr(doctor, "load_descriptor", lambda name: Known())
 
@@ -168,3 +170,14 @@ def test_a_busy_worker_that_cannot_answer_is_known_by_its_lease(
             VALUES ('v', 'v', 'running', 'host:7:abc', now() + interval '1 h')""")
         )
     assert look(**site)["workers"] == Finding("workers", "busy: host:7")
+
+
+def test_references_that_searches_do_not_see_are_found(site: dict[str, Any], database: str) -> None:
+    assert look(**site)["references"].is_well
+    with transaction(connect(database)) as connection:
+        video = catalogue.register_file(connection, Path("/films/a.mp4"), "a" * 64, None)
+        catalogue.record_descriptors(connection, video, "older-1", "/store/a", 9, 256)
+        catalogue.make_reference(connection, video)
+    found = look(**site)["references"]
+    assert found.found.startswith("searches do not see 1")
+    assert found.advice == "run `vcl ingest --redescribe`"
