@@ -39,8 +39,11 @@ class Ground:
             "PostgreSQL killed": self.kill_postgres,
             "a child stopped": self.stop_child,
             "a process that fails at everything": self.lose_device,
+            "a lease lost": self.lose_lease,
+            "another version beside, or gone again": self.change_versions,
         }
         self.stopped: list[int] = []
+        self.newer: subprocess.Popen[bytes] | None = None
 
     @contextmanager
     def shut(self) -> Iterator[None]:
@@ -70,9 +73,11 @@ class Ground:
 
     def wait_until_ready(self) -> None:
         """Until every process has loaded, so that none is held at the gate while others start."""
-        ready = self.gate.parent / "ready"
         processes = CHILDREN * len(self.site.workers)
-        wait_until(lambda: sum(_is_alive(int(each.name)) for each in ready.iterdir()) >= processes)
+        wait_until(lambda: sum(map(_is_alive, self._loaded())) >= processes)
+
+    def _loaded(self) -> set[int]:
+        return {int(each.name) for each in (self.gate.parent / "ready").iterdir()}
 
     def wait_until_all_work(self, work: Work) -> set[tuple[int, str]]:
         """Until every process has pairs in work; the pairs, each with its holder."""
@@ -91,12 +96,14 @@ class Ground:
 
     def kill_all_of_a_worker(self, work: Work) -> None:
         """As when its machine dies; another is started in its place."""
-        worker = self.random.choice(self.site.workers)
+        self._kill(self.random.choice(self.site.workers))
+        self.site.start_worker()
+
+    def _kill(self, worker: subprocess.Popen[bytes]) -> None:
         for process in (worker.pid, *descendants(worker.pid)):
             _signal(process, signal.SIGKILL)
         worker.wait()
         self.site.workers.remove(worker)
-        self.site.start_worker()
 
     def kill_broker(self, work: Work) -> None:
         self.site.broker.kill()
@@ -120,6 +127,36 @@ class Ground:
     def lose_device(self, work: Work) -> None:
         """From now on the process fails at every pair, until it ends."""
         Path(self.site.environment[STICKY]).write_text(str(self._holder(work)))
+
+    def lose_lease(self, work: Work) -> None:
+        """A holder goes on with pairs that others may take at once."""
+        holder = self.random.choice(sorted({holder for _, holder in wait_until(work.running)}))
+        work.ask(
+            "UPDATE pairs SET status = 'waiting', leased_by = NULL, lease_until = NULL,"
+            " sent_at = NULL WHERE leased_by = %s AND status = 'running' RETURNING id",
+            holder,
+        )
+
+    def change_versions(self, work: Work) -> None:
+        """A worker of the next version starts, or, if there is one, dies with what it holds."""
+        if self.newer is not None and self.newer in self.site.workers:
+            self._kill(self.newer)
+            return
+        newer = self.newer = self.site.start_worker(VCL_LOCALIZER="newer")
+        wait_until(lambda: newer.poll() is not None or self._loaded() & set(descendants(newer.pid)))
+
+    def tend(self) -> None:
+        """Start workers anew that ended by themselves, as a service manager does."""
+        for worker in [each for each in self.site.workers if each.poll() is not None]:
+            self.site.workers.remove(worker)
+            if worker is not self.newer:
+                self.site.start_worker()
+
+    def settle(self) -> None:
+        """One version, and nobody asleep."""
+        self.wake_stopped()
+        if self.newer is not None and self.newer in self.site.workers:
+            self.site.stop(self.newer)
 
     @contextmanager
     def full_store(self) -> Iterator[None]:

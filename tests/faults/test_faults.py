@@ -29,6 +29,8 @@ FAULTS = [
     "PostgreSQL killed",
     "a child stopped",
     "a process that fails at everything",
+    "a lease lost",
+    "another version beside, or gone again",
 ]
 
 
@@ -37,10 +39,10 @@ def test_nothing_is_lost_and_nothing_doubled(ground: Ground, fault: str) -> None
     work = Work(ground.site, queries=4, references=12, assets=2)
     seconds = ground.strike(work, fault)
     work.wait()
-    ground.wake_stopped()
+    ground.settle()
     count = work.count()
     print(f"{fault}: {count}, well again after {seconds:.1f} s")
-    assert (count.lost, count.doubled, count.quarantined) == (0, 0, 0)
+    assert (count.lost, count.doubled, count.quarantined, count.unearned) == (0, 0, 0, 0)
 
 
 def test_nothing_is_lost_and_nothing_doubled_by_faults_together(ground: Ground) -> None:
@@ -80,6 +82,19 @@ def test_a_count_sees_what_is_lost_and_what_is_doubled(ground: Ground) -> None:
     )
     # A sweep mends a search without open pairs, sooner or later than this question.
     assert work.count().lost in (2, 3)
+
+
+def test_a_count_sees_a_search_that_is_done_with_a_pair_not_compared(ground: Ground) -> None:
+    work = Work(ground.site, queries=1, references=3)
+    work.send()
+    work.wait()
+    assert work.count().unearned == 0
+    work.ask(
+        "UPDATE pairs SET status = 'quarantined', reason = 'made_up' WHERE reference_id = %s"
+        " RETURNING id",
+        work.reference(2),
+    )
+    assert work.count().unearned == 1
 
 
 def test_pairs_that_break_their_process_are_set_aside_and_stop_no_other(ground: Ground) -> None:
@@ -171,7 +186,8 @@ def test_two_versions_side_by_side_set_no_pair_aside(ground: Ground) -> None:
     """As while a site is upgraded: each worker has a localizer of its own."""
     older, newer = ground.site.workers[0], ground.site.start_worker(VCL_LOCALIZER="newer")
     third = ground.site.start_worker(VCL_LOCALIZER="newer")
-    works = [Work(ground.site, queries=3, references=24, assets=2) for _ in range(2)]
+    # More messages than processes: each of them opens a search, and asks for its own localizer.
+    works = [Work(ground.site, queries=10, references=8, assets=2) for _ in range(2)]
     ground.wait_until_ready()
     with ground.shut():
         works[0].send()

@@ -37,6 +37,7 @@ class Count:
     doubled: int  # segments, claims or claim events beyond the one that should be
     quarantined: int
     repeated: int  # begun more than once: the price of a fault, without effect
+    unearned: int  # searches that say `done` with a pair that was not compared
 
 
 class Work:
@@ -105,7 +106,10 @@ class Work:
 
     def wait(self, patience: float = PATIENCE) -> None:
         """Until every search came to an end."""
-        wait_until(lambda: self._ended() == len(self.searches), patience)
+        wait_until(self.is_over, patience)
+
+    def is_over(self) -> bool:
+        return self._ended() == len(self.searches)
 
     def _ended(self) -> int:
         [(ended,)] = self.ask(
@@ -162,7 +166,20 @@ class Work:
             doubled=len(found) - len(truth & set(found)) + self._claims_doubled(),
             quarantined=int(quarantined),
             repeated=int(repeated),
+            unearned=self._unearned(),
         )
+
+    def _unearned(self) -> int:
+        """Searches that say `done` without a result of each of their references."""
+        [(unearned,)] = self.ask(
+            "SELECT count(*) FROM searches WHERE id = ANY(%s) AND status = 'done' AND %s >"
+            " (SELECT count(DISTINCT pairs.reference_id) FROM search_pairs"
+            "  JOIN pairs ON pairs.id = search_pairs.pair_id JOIN runs ON runs.pair_id = pairs.id"
+            "  WHERE search_id = searches.id AND pairs.status = 'done')",
+            self.searches,
+            self.references,
+        )
+        return int(unearned)
 
     def ask(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """Like `Site.sql`, and waits for a database that is away."""
