@@ -11,6 +11,7 @@ import resource
 import signal
 import struct
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,10 +19,11 @@ from pathlib import Path
 
 from tests.end_to_end.conftest import Site, descendants, open_site, wait_until
 from tests.faults.localizer import ENTRY_POINT, GATE, PACE, READY, STICKY
-from tests.faults.work import Work
+from tests.faults.work import STORE, Work
 
 ROOT = Path(__file__).parents[2]
 CHILDREN = 2  # of a worker
+AWAY_SECONDS = 8.0  # more than two leases of three seconds
 
 
 class Ground:
@@ -39,10 +41,13 @@ class Ground:
             "PostgreSQL killed": self.kill_postgres,
             "a child stopped": self.stop_child,
             "a process that fails at everything": self.lose_device,
+            "the store unmounted": self.unmount_store,
             "a lease lost": self.lose_lease,
             "another version beside, or gone again": self.change_versions,
         }
         self.stopped: list[int] = []
+        self.mounting: threading.Thread | None = None
+        self.hidden: list[Path] = []  # written under the place where the store is mounted
         self.newer: subprocess.Popen[bytes] | None = None
 
     @contextmanager
@@ -128,6 +133,23 @@ class Ground:
         """From now on the process fails at every pair, until it ends."""
         Path(self.site.environment[STICKY]).write_text(str(self._holder(work)))
 
+    def unmount_store(self, work: Work) -> None:
+        """For a while there is nothing but an empty folder where the disk was mounted."""
+        if self.mounting is not None and self.mounting.is_alive():
+            return
+        store = self.site.home / STORE
+        store.rename(store.with_suffix(".away"))
+        store.mkdir()
+        self.mounting = threading.Timer(AWAY_SECONDS, self._mount_store)
+        self.mounting.start()
+
+    def _mount_store(self) -> None:
+        store = self.site.home / STORE
+        hidden = [path for path in store.rglob("*") if path.is_file()]
+        store.rename(store.with_suffix(f".{time.monotonic_ns()}"))
+        store.with_suffix(".away").rename(store)
+        self.hidden += hidden
+
     def lose_lease(self, work: Work) -> None:
         """A holder goes on with pairs that others may take at once."""
         holder = self.random.choice(sorted({holder for _, holder in wait_until(work.running)}))
@@ -143,6 +165,7 @@ class Ground:
             self._kill(self.newer)
             return
         newer = self.newer = self.site.start_worker(VCL_LOCALIZER="newer")
+        # One that finds no store ends at once.
         wait_until(lambda: newer.poll() is not None or self._loaded() & set(descendants(newer.pid)))
 
     def tend(self) -> None:
@@ -153,10 +176,13 @@ class Ground:
                 self.site.start_worker()
 
     def settle(self) -> None:
-        """One version, and nobody asleep."""
+        """One version, the store where it belongs, and nobody asleep."""
         self.wake_stopped()
+        if self.mounting is not None:
+            self.mounting.join()
         if self.newer is not None and self.newer in self.site.workers:
             self.site.stop(self.newer)
+        assert not self.hidden, f"written where the store should be mounted: {self.hidden}"
 
     @contextmanager
     def full_store(self) -> Iterator[None]:

@@ -29,6 +29,7 @@ FAULTS = [
     "PostgreSQL killed",
     "a child stopped",
     "a process that fails at everything",
+    "the store unmounted",
     "a lease lost",
     "another version beside, or gone again",
 ]

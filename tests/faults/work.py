@@ -23,6 +23,7 @@ from tests.faults.localizer import Mark, mark
 from vcl_plugin.claims.assets import add_asset, add_reference
 
 FINGERPRINT = "planted-1"
+STORE = "store"  # in the home of a site
 QUERY_SECONDS = 40
 COPY_SECONDS = 12
 _numbers = itertools.count(1)
@@ -238,8 +239,8 @@ class Work:
         return int(name.rsplit(" ", 1)[1])
 
     def _register(self) -> None:
-        folder = self.site.home / self.name
-        folder.mkdir(mode=0o755)
+        folder = self.site.home / STORE / self.name  # so that it is away when the store is
+        folder.mkdir(mode=0o755, parents=True)
         generator = np.random.default_rng(9)
         queries = [_noise(generator, QUERY_SECONDS) for _ in range(self.queries)]
         for number, rows in enumerate(queries):
