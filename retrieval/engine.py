@@ -30,7 +30,7 @@ from retrieval.plugins import Localizer, Pooled, Pooler, load_localizer, load_po
 from retrieval.records import Candidate, Video, VideoStatus
 from retrieval.settings import Settings
 from retrieval.store import Store, StoredDescriptors
-from retrieval.work import catalogue, changes, leases, outdated, pairs, searches
+from retrieval.work import catalogue, changes, leases, outdated, pairs, searches, unsettled
 from retrieval.work.leases import Table
 from retrieval.work.messages import (
     LOCALIZE,
@@ -242,9 +242,12 @@ class RetrievalEngine:
             for code, message in self._remarks(query):
                 searches.annotate_search(connection, search_id, code, message)
             waiting = pairs.open_pairs(connection, search_id, candidates, self.method)
-        messages = self.localize_messages(search_id, query_id, waiting)
-        if len(waiting) < len(candidates):
             # Compared before: nothing to do but to judge it by today's rules and uploader.
+            is_known = len(waiting) < len(candidates)
+            if is_known:
+                unsettled.note(connection, query_id)
+        messages = self.localize_messages(search_id, query_id, waiting)
+        if is_known:
             messages.append(Message(LOCALIZE, {"query_id": query_id, "reference_ids": []}))
         return messages
 

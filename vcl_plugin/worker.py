@@ -29,7 +29,7 @@ from retrieval.errors import (
 from retrieval.pairing import localize_views
 from retrieval.records import Candidate, Pair, Segment, VideoStatus
 from retrieval.store import StoredDescriptors
-from retrieval.work import catalogue, handover, leases, pairs, searches
+from retrieval.work import catalogue, handover, leases, pairs, searches, unsettled
 from retrieval.work.leases import Table
 from vcl_plugin.claims.guard import is_low_information
 from vcl_plugin.claims.segments import Outcome, record_segments
@@ -126,7 +126,9 @@ class LocalizeWorker:
         """
         if not groups:
             with transaction(self.database) as connection:
+                asked_at = unsettled.read_asking(connection, query_id)
                 settle_claims(connection, query_id)
+                unsettled.forget(connection, query_id, asked_at)
         done, away = 0, None
         for group in groups:
             for batch in self._lease(query_id, group):

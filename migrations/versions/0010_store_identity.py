@@ -1,4 +1,4 @@
-"""Which folder is the store of this database, and searches that end incomplete."""
+"""Which folder is the store, searches that end incomplete, and settlings that nobody may lose."""
 
 from alembic import op
 
@@ -18,6 +18,13 @@ def upgrade() -> None:
         founded_at    timestamptz  -- when a folder was first marked with the id
     );
     INSERT INTO store_identity DEFAULT VALUES;
+
+    -- An upload that was compared before and waits only to be judged by today's rules.
+    CREATE TABLE unsettled (
+        query_id      text PRIMARY KEY REFERENCES videos ON DELETE CASCADE,
+        asked_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+        sent_at       timestamptz DEFAULT clock_timestamp()
+    );
 
     ALTER TABLE searches DROP CONSTRAINT searches_status_check, ADD CONSTRAINT searches_status_check
         CHECK (status IN ('waiting', 'running', 'localizing', 'done', 'incomplete', 'failed'));
@@ -61,5 +68,5 @@ def downgrade() -> None:
     UPDATE searches SET status = 'done' WHERE status = 'incomplete';
     ALTER TABLE searches DROP CONSTRAINT searches_status_check, ADD CONSTRAINT searches_status_check
         CHECK (status IN ('waiting', 'running', 'localizing', 'done', 'failed'));
-    DROP TABLE store_identity;
+    DROP TABLE unsettled, store_identity;
     """)

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, text
 
 from retrieval.database import transaction
 from retrieval.settings import Settings
-from retrieval.work import leases, locks, searches
+from retrieval.work import leases, locks, searches, unsettled
 from retrieval.work.leases import Table
 from retrieval.work.messages import (
     BULK,
@@ -58,6 +58,7 @@ def sweep(
             *(Message(INGEST, {"video_id": each}) for each in videos),
             *(Message(SEARCH, {"search_id": each}) for each in planned),
             *_lost_pairs(connection, settings, queued[LOCALIZE]),
+            *_lost_settlings(connection, settings, queued[LOCALIZE]),
         ]
 
 
@@ -75,7 +76,9 @@ def mark_unsent(connection: Connection, messages: Sequence[Message]) -> list[Mes
     Returns those that no row stands for; nobody will send them again.
     """
     for message in messages:
-        if message.task in _UNSENT:
+        if message.arguments.get("reference_ids") == []:  # it asks for a settling and no pair
+            unsettled.note_unsent(connection, message.arguments["query_id"])
+        elif message.task in _UNSENT:
             connection.execute(text(_UNSENT[message.task]), message.arguments)
     return [
         message
@@ -102,6 +105,12 @@ def _lost_pairs(connection: Connection, settings: Settings, queued: int) -> list
             {"ids": ids},
         )
     ]
+
+
+def _lost_settlings(connection: Connection, settings: Settings, queued: int) -> list[Message]:
+    lease = settings.lease_seconds
+    lost = unsettled.take_lost(connection, queued, lease, DOUBTFUL_LEASES * lease, MOST_RESENT)
+    return [Message(LOCALIZE, {"query_id": each, "reference_ids": []}) for each in lost]
 
 
 _OF_SMALL_SEARCHES = f"""id IN (

@@ -21,7 +21,7 @@ from retrieval.index.pooling import pool_query
 from retrieval.media.video import probe_video, read_frames
 from retrieval.records import Fingerprint, Search, Video
 from retrieval.settings import Settings
-from retrieval.work import catalogue, leases, outdated, searches
+from retrieval.work import catalogue, leases, outdated, searches, unsettled
 from retrieval.work.messages import BATCH_PAIRS, LOCALIZE
 from tests.retrieval.planted_rows import read_row
 from tests.retrieval.test_store import unit_rows
@@ -263,6 +263,8 @@ def test_a_search_of_what_was_compared_before_asks_to_judge_it_anew(
     assert message.task == LOCALIZE
     assert message.arguments == {"query_id": query, "reference_ids": []}
     assert read(engine, search).status == "done"
+    with transaction(engine.database) as connection:
+        assert unsettled.read_asking(connection, query) is not None, "a row that outlives a message"
 
 
 def test_batches_are_bounded_in_frames_and_lose_no_reference(db: Engine, tmp_path: Path):

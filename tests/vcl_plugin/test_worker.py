@@ -16,7 +16,7 @@ from retrieval.engine import RetrievalEngine
 from retrieval.errors import BadDescriptors, ServiceUnavailable
 from retrieval.records import Search, Segment, Span, Upload
 from retrieval.settings import Settings
-from retrieval.work import catalogue, leases, searches
+from retrieval.work import catalogue, leases, searches, unsettled
 from retrieval.work.messages import BATCH_PAIRS
 from retrieval.work.uploads import note_upload
 from tests.retrieval.planted_rows import pass_time, read_pairs
@@ -475,6 +475,8 @@ def test_a_query_without_references_is_settled_by_who_uploads_it_now(worker: Loc
     with transaction(worker.database) as connection:
         assert list_claims(connection) == []
         note_upload(connection, "q", Upload("pirate"))
+        unsettled.note(connection, "q")
     localize(worker, [])
     with transaction(worker.database) as connection:
         assert [claim["status"] for claim in list_claims(connection)] == ["potential"]
+        assert unsettled.read_asking(connection, "q") is None, "no sweep sends it again"

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, text
 
 from retrieval.database import transaction
 from retrieval.settings import Settings
-from retrieval.work import catalogue, leases, searches
+from retrieval.work import catalogue, leases, searches, unsettled
 from retrieval.work.messages import (
     BULK,
     INGEST,
@@ -143,6 +143,45 @@ def test_a_count_that_drifted_is_mended(db: Engine):
     sweep_with(db)
     with transaction(db) as connection:
         assert searches.read_search(connection, "planned").status == "done"
+
+
+@pytest.mark.usefixtures("rows")
+def test_a_message_that_only_settles_is_sent_again_when_the_broker_did_not_take_it(db: Engine):
+    settle = Message(LOCALIZE, {"query_id": "q", "reference_ids": []})
+    with transaction(db) as connection:
+        assert mark_unsent(connection, [settle]) == []
+    assert sweep_with(db, LOCALIZE) == [settle]
+    assert sweep_with(db) == [], "it was just sent"
+
+
+@pytest.mark.usefixtures("rows")
+def test_a_settling_whose_message_the_broker_lost_is_sent_again_until_it_is_done(db: Engine):
+    settle = Message(LOCALIZE, {"query_id": "q", "reference_ids": []})
+    with transaction(db) as connection:
+        unsettled.note(connection, "q")
+    assert sweep_with(db) == []
+    pass_by(db, 61)
+    assert sweep_with(db, LOCALIZE) == []
+    assert sweep_with(db) == [settle]
+    pass_by(db, DOUBTFUL_LEASES * 60 + 1)
+    assert sweep_with(db, LOCALIZE) == [settle]
+    with transaction(db) as connection:
+        asked = unsettled.read_asking(connection, "q")
+        unsettled.note(connection, "q")  # somebody asks again, while the first is settled
+        unsettled.forget(connection, "q", asked)
+        again = unsettled.read_asking(connection, "q")
+        assert again is not None
+        unsettled.forget(connection, "q", again)
+    pass_by(db, DOUBTFUL_LEASES * 60 + 1)
+    assert sweep_with(db) == []
+
+
+def pass_by(db: Engine, seconds: float) -> None:
+    with transaction(db) as connection:
+        connection.execute(
+            text("UPDATE unsettled SET sent_at = sent_at - make_interval(secs => :seconds)"),
+            {"seconds": seconds},
+        )
 
 
 @pytest.mark.usefixtures("rows")
