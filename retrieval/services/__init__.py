@@ -21,7 +21,7 @@ import psycopg2
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from retrieval.errors import BadSetting, ServiceUnavailable
+from retrieval.errors import BadSetting, Refused, ServiceUnavailable
 from retrieval.services.embedded import (
     DATABASE,
     broker_socket,
@@ -29,7 +29,16 @@ from retrieval.services.embedded import (
     postgres_command,
     valkey_command,
 )
-from retrieval.services.place import Place, find_place, lock_home, open_place, set_aside_abandoned
+from retrieval.services.place import (
+    WORKERS,
+    Place,
+    find_place,
+    has_workers,
+    join_home,
+    lock_home,
+    open_place,
+    set_aside_abandoned,
+)
 from retrieval.services.server import Server
 from retrieval.settings import Settings, mask_password
 
@@ -37,6 +46,7 @@ __all__ = [
     "Endpoints",
     "ServiceStatus",
     "ensure_services",
+    "keep_services",
     "psql_command",
     "service_status",
     "stop_services",
@@ -97,11 +107,25 @@ def ensure_services(settings: Settings) -> Endpoints:
     return Endpoints(database_url, broker_url)
 
 
-def stop_services(settings: Settings) -> list[str]:
-    """Stop this home's embedded servers cleanly; the names of those that were running."""
+def keep_services(settings: Settings) -> None:
+    """This process looks after the embedded servers until it ends; nobody should stop them."""
+    if not (settings.database_url and settings.broker_url):
+        join_home(settings.home)
+
+
+def stop_services(settings: Settings, *, beside_workers: bool = True) -> list[str]:
+    """Stop this home's embedded servers cleanly; the names of those that were running.
+
+    A worker starts them again: `Refused` while one runs, unless `beside_workers`.
+    """
     if not settings.home.is_dir() or find_place(settings.home) is None:
         return []
     with lock_home(settings.home, settings.service_timeout):
+        if not beside_workers and has_workers(settings.home):
+            raise Refused(
+                f"a worker of {settings.home} runs and would start its servers again; stop it "
+                f"first (Ctrl-C or SIGTERM; `fuser {settings.home / WORKERS}` finds it)"
+            )
         place = find_place(settings.home)
         servers = [] if place is None else _servers(settings, place)
         return [each.name for each in servers if each.stop(settings.service_timeout)]

@@ -31,6 +31,7 @@ from retrieval.errors import ServiceUnavailable
 
 SYSTEM_FOLDER = Path("/var/lib/vcl")
 LONGEST_SOCKET = ".s.PGSQL.5432.lock"
+WORKERS = "workers.lock"  # shared by all that keep the servers of a home running
 SOCKET_PATH_BYTES = 100  # the kernel takes 107 on Linux, 103 on macOS
 
 
@@ -70,12 +71,7 @@ class Place:
 @contextmanager
 def lock_home(home: Path, timeout: float) -> Iterator[None]:
     """Only one process at a time starts or stops the servers of a home."""
-    try:
-        # Root leaves the way through the home open (and only that) for the servers' account.
-        home.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
-        lock = open_owned(home / "services.lock", os.O_RDWR | os.O_CREAT)
-    except OSError as error:
-        raise _not_usable(home, error.strerror or str(error)) from error
+    lock = _open_lock(home, "services.lock")
     deadline = time.monotonic() + timeout
     try:
         while True:
@@ -94,6 +90,32 @@ def lock_home(home: Path, timeout: float) -> Iterator[None]:
         # Unlocked by name, not by closing: a child forked meanwhile holds a copy of `lock`.
         fcntl.flock(lock, fcntl.LOCK_UN)
         os.close(lock)
+
+
+def join_home(home: Path) -> None:
+    """Until this process ends, `has_workers` is true of the home; the kernel sees to that."""
+    fcntl.flock(_open_lock(home, WORKERS), fcntl.LOCK_SH)
+
+
+def has_workers(home: Path) -> bool:
+    """Whether a process that joined the home is alive; the caller holds `lock_home`."""
+    lock = _open_lock(home, WORKERS)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def _open_lock(home: Path, name: str) -> int:
+    try:
+        # Root leaves the way through the home open (and only that) for the servers' account.
+        home.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
+        return open_owned(home / name, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise _not_usable(home, error.strerror or str(error)) from error
 
 
 def open_owned(path: Path, flags: int) -> int:

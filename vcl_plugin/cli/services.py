@@ -53,9 +53,9 @@ def up(as_json: AsJson = False) -> None:
 
 
 def down(as_json: AsJson = False) -> None:
-    """Stop the embedded PostgreSQL and broker; what is committed stays."""
+    """Stop the embedded PostgreSQL and broker, once no worker runs; what is committed stays."""
     settings = load_settings()
-    stopped = stop_services(settings)
+    stopped = stop_services(settings, beside_workers=False)
     if as_json:
         print_json({"stopped": stopped})
     else:

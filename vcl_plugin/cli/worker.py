@@ -25,7 +25,7 @@ from retrieval.database import check_schema, connect
 from retrieval.errors import RetrievalError, SchemaOutdated, ServiceUnavailable
 from retrieval.index.keeper import SnapshotKeeper
 from retrieval.process import process_engine, process_services
-from retrieval.services import ensure_services, wait_for_broker, wait_for_database
+from retrieval.services import ensure_services, keep_services, wait_for_broker, wait_for_database
 from retrieval.settings import Settings, load_settings
 from retrieval.work import journal
 from retrieval.work.messages import Queue
@@ -60,6 +60,7 @@ def worker(
 ) -> None:
     """Run a worker until it is stopped (Ctrl-C, or SIGTERM: work in hand is finished first)."""
     settings = load_settings()
+    keep_services(settings)
     endpoints = _patiently(lambda: process_services(settings), settings.service_timeout)
     wait_for_database(endpoints.database_url, settings.service_timeout)
     wait_for_broker(endpoints.broker_url, settings.service_timeout)

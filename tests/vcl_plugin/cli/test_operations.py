@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from retrieval.services.place import has_workers
 from retrieval.site import doctor
+from tests.retrieval.test_services import open_home
 from tests.vcl_plugin.cli.conftest import Said
 
 Vcl = Callable[..., Said]
@@ -133,3 +135,26 @@ def test_status_is_watched_until_it_is_interrupted(
     drawn = vcl("status", "--watch")
     assert drawn.code == 0
     assert "pairs waiting" in drawn.out
+
+
+def test_down_under_a_running_worker_does_not_say_stopped_of_servers_that_come_back(
+    vcl: Vcl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_home() as home:
+        monkeypatch.setenv("VCL_HOME", str(home))
+        monkeypatch.setenv("VCL_LOCALIZER", "tn")
+        assert vcl("up").code == 0
+        running = json.loads(vcl("status", "--json").out)["services"]
+        worker = subprocess.Popen([sys.executable, "-m", "vcl_plugin.cli", "worker", "-c", "1"])
+        try:
+            deadline = time.monotonic() + 60
+            while not has_workers(home) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            said = vcl("down")
+            assert (said.code, said.out) == (1, "")
+            assert "stop it first" in said.err
+            assert json.loads(vcl("status", "--json").out)["services"] == running
+        finally:
+            worker.terminate()
+            worker.wait(timeout=60)
+        assert vcl("down").out == "stopped postgres, valkey\n"
