@@ -83,7 +83,10 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "timeout": (COMMAND, "the time to wait is over; the work goes on"),
     "too_large": (FILE, "pictures or memory beyond reason"),
-    "too_long": (ARRAY, "a path or an array that is too long"),
+    "too_long": (
+        f"{VIDEO}, {SEARCH}, {PAIR}",
+        "a film of more frames than `VCL_MAX_FRAMES`, or a path or an array that is too long",
+    ),
     "too_slow": (FILE, "decoding took longer than `VCL_DECODE_TIMEOUT`"),
     "truncated": (FILE, "the file says itself that its end is missing (MP4, Matroska, AVI)"),
     "unknown_plugin": (COMMAND, "no localizer, pooler or descriptor of that name"),

@@ -17,6 +17,7 @@ from retrieval.describe.pictures import flag_low_information
 from retrieval.describe.scenes import SceneWatcher
 from retrieval.describe.tracker import PartTracker
 from retrieval.describe.views import join_views
+from retrieval.errors import BadVideo
 from retrieval.media.video import read_frames
 from retrieval.settings import Settings
 from retrieval.store import StoredDescriptors
@@ -32,6 +33,7 @@ def describe_video(
 
     Frames are described as they are decoded, so memory does not grow with the film's length. They
     are also watched for parts and for scenes in front of a fixed camera, whose views are described.
+    A film of more frames than `VCL_MAX_FRAMES` is refused: half of it described would pass for all.
     """
     parts, scenes = PartTracker(descriptor), SceneWatcher(descriptor)
     vectors: list[NDArray[np.float32]] = []
@@ -40,16 +42,22 @@ def describe_video(
     with read_frames(
         path,
         size=descriptor.frame_size,
-        max_frames=settings.max_frames,
+        max_frames=settings.max_frames + 1,
         timeout=settings.decode_timeout,
         must_confine=settings.require_confinement,
     ) as reader:
         for _, frames in reader:
+            done += len(frames)
+            if done > settings.max_frames:
+                raise BadVideo(
+                    f"{path} has more than {settings.max_frames} frames at one a second; raise "
+                    "VCL_MAX_FRAMES or cut the film into shorter ones",
+                    code="too_long",
+                )
             vectors.append(descriptor.embed(frames))
             flags.append(flag_low_information(frames))
             parts.watch(frames)
             scenes.watch(frames, vectors[-1], flags[-1])
-            done += len(frames)
             on_frames(done, reader.info.duration)
     described = StoredDescriptors(
         np.concatenate(vectors),

@@ -32,7 +32,7 @@ class RetrievalError(Exception):
 
 class BadVideo(RetrievalError):
     """Codes: missing, is_directory, unreadable, empty, not_video, no_video_stream, truncated,
-    no_frames, too_slow, too_large, decoder_died, changed, outside_media_roots."""
+    no_frames, too_slow, too_large, too_long, decoder_died, changed, outside_media_roots."""
 
     code = "not_video"
 

@@ -67,7 +67,7 @@ class Settings:
     require_confinement: bool = _setting(
         False, "refuse to decode where the kernel cannot confine the decoder (see `vcl doctor`)"
     )
-    max_frames: int = _setting(36_000, "frames kept of one video (10 hours at one a second)", 1)
+    max_frames: int = _setting(36_000, "most frames of one video (10 hours at one a second)", 1)
     batch_frames: int = _setting(20_000, "reference frames localized in one batch", 1)
     lease_seconds: float = _setting(
         60.0, "how long a worker may hold a pair without a sign of life", 1

@@ -14,6 +14,7 @@ from sqlalchemy import Engine, text
 
 from retrieval.database import transaction
 from retrieval.describe.views import NO_VIEWS, ViewKind
+from retrieval.description import describe_video
 from retrieval.engine import RetrievalEngine
 from retrieval.errors import BadVideo, NotFound, ServiceUnavailable
 from retrieval.index.candidates import propose_pairs
@@ -107,6 +108,19 @@ def test_a_file_that_is_no_film_fails_with_its_reason(engine: RetrievalEngine, t
     video = engine.ingest(engine.register(tmp_path / "words.mp4"))
     assert (video.status, video.reason) == ("failed", "not_video")
     assert "words.mp4" in video.message
+
+
+def test_a_film_beyond_the_most_frames_is_refused_and_no_part_of_it_passes_for_all(
+    db: Engine, tmp_path: Path, film: Path
+):
+    length = make_engine(db, tmp_path / "home", max_frames=1000)
+    frames = len(describe_video(film, length.descriptor, length.settings)[0].descriptors)
+    exact = replace(length.settings, max_frames=frames)
+    assert describe_video(film, length.descriptor, exact)[0].frames == frames
+    engine = make_engine(db, tmp_path / "home", max_frames=frames - 1)
+    video = engine.ingest(engine.register(film))
+    assert (video.status, video.reason) == ("failed", "too_long")
+    assert "raise VCL_MAX_FRAMES" in str(video.message)
 
 
 def test_a_file_that_vanished_or_changed_fails_and_can_be_registered_again(
