@@ -17,6 +17,9 @@ import platform
 import struct
 import sys
 
+PICTURES_KEPT = 17  # HEVC and H.264 may lean on sixteen pictures, and make one
+ROOM_FOR_PICTURES = 3 << 30  # those of 8K in ten bits are 1.7 GB
+
 _SET_NO_NEW_PRIVILEGES = 38
 _SET_SYSTEM_CALL_FILTER = 22
 _LANDLOCK_CREATE, _LANDLOCK_RESTRICT = 444, 446  # the same number on every architecture
@@ -90,10 +93,24 @@ def confine_process(memory_bytes: int, cpu_seconds: int, *, has_threads: bool) -
 
 def limit_resources(memory_bytes: int | None, cpu_seconds: int) -> list[str]:
     """Memory and time, no file written, no core dump; returns the limits that are missing."""
-    missing = _limit("RLIMIT_AS", memory_bytes) if memory_bytes is not None else []
+    missing = []
+    if memory_bytes is not None:
+        missing = _limit("RLIMIT_AS", memory_bytes, grace=ROOM_FOR_PICTURES)
     # The first limit is told by a signal of its own, which says why; the second is no question.
     missing += _limit("RLIMIT_CPU", cpu_seconds, grace=5)
     return missing + _limit("RLIMIT_FSIZE", 0) + _limit("RLIMIT_CORE", 0)
+
+
+def make_room(picture_bytes: int) -> None:
+    """More memory for a film whose pictures are so large, as far as `limit_resources` left open."""
+    try:
+        import resource
+    except ImportError:
+        return
+    most, last = resource.getrlimit(resource.RLIMIT_AS)
+    if most != resource.RLIM_INFINITY and last != resource.RLIM_INFINITY:
+        most = min(most + PICTURES_KEPT * picture_bytes, last)
+        resource.setrlimit(resource.RLIMIT_AS, (most, last))
 
 
 def _limit(name: str, most: int, grace: int = 0) -> list[str]:

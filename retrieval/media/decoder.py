@@ -172,6 +172,8 @@ def _choose_stream(container: Any) -> Any:
     if context.name not in CODECS.split(","):
         raise Unusable("not_video", f"its codec {context.name} is not decoded here")
     _refuse_giant(context.width, context.height)
+    pixel_bits = context.format.padded_bits_per_pixel if context.format else 24
+    confinement.make_room(context.width * context.height * pixel_bits // 8)
     context.options = {"max_pixels": str(MAX_PIXELS)}  # a picture may grow midway
     return stream
 

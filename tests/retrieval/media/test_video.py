@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import socket
@@ -27,6 +28,7 @@ CODECS = {
     "avi": "mpeg4",
     "mpg": "mpeg2video",
 }
+FILM_8K = Path(__file__).with_name("8k-10-bit.mp4.gz")
 MPEG = ("mpeg1video", "mpeg2video")  # know a few frame rates only
 
 
@@ -448,6 +450,23 @@ def test_a_decoder_that_wants_too_much_memory_is_stopped(tmp_path: Path, monkeyp
     path = write(tmp_path / "film.mp4", seconds=1, size=(1280, 720))
     monkeypatch.setattr(video, "DECODER_MEMORY", 1 << 20)
     assert code_of(path) == "too_large"
+
+
+def test_8k_in_ten_bits_is_not_refused_as_too_large(tmp_path: Path) -> None:
+    """Fourteen grey pictures of HEVC that lean on six others; encoding them takes a minute."""
+    path = tmp_path / "8k.mp4"
+    path.write_bytes(gzip.decompress(FILM_8K.read_bytes()))
+    with read_frames(path, size=(32, 32)) as reader:
+        assert (reader.info.width, reader.info.height) == (7680, 4320)
+        assert sum(len(frames) for _, frames in reader) == 3
+
+
+def test_only_large_pictures_get_more_memory(tmp_path: Path) -> None:
+    path = write(tmp_path / "film.mp4", seconds=1, size=(1280, 720))
+    with read_frames(path) as reader:
+        limits = Path(f"/proc/{reader.child_id}/limits").read_text()
+    [most] = [line.split()[3] for line in limits.splitlines() if "address space" in line]
+    assert int(most) < 1.1 * video.DECODER_MEMORY
 
 
 def test_time_spent_on_the_frames_is_not_the_decoders(tmp_path: Path) -> None:
