@@ -75,17 +75,16 @@ def mark_unsent(connection: Connection, messages: Sequence[Message]) -> list[Mes
 
     Returns those that no row stands for; nobody will send them again.
     """
-    for message in messages:
-        if message.arguments.get("reference_ids") == []:  # it asks for a settling and no pair
-            unsettled.note_unsent(connection, message.arguments["query_id"])
-        elif message.task in _UNSENT:
-            connection.execute(text(_UNSENT[message.task]), message.arguments)
-    return [
-        message
-        for message in messages
-        # With no references it asks to settle a query, of which no row says that it waits.
-        if message.task not in _UNSENT or message.arguments.get("reference_ids") == []
-    ]
+    return [message for message in messages if not _mark_one(connection, message)]
+
+
+def _mark_one(connection: Connection, message: Message) -> bool:
+    """Whether a row stands for the message."""
+    if message.arguments.get("reference_ids") == []:  # it asks for a settling and no pair
+        return unsettled.note_unsent(connection, message.arguments["query_id"])
+    if message.task in _UNSENT:
+        connection.execute(text(_UNSENT[message.task]), message.arguments)
+    return message.task in _UNSENT
 
 
 def _lost_pairs(connection: Connection, settings: Settings, queued: int) -> list[Message]:

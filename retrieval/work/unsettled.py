@@ -21,14 +21,15 @@ def note(connection: Connection, query_id: str) -> None:
     )
 
 
-def note_unsent(connection: Connection, query_id: str) -> None:
-    """The broker did not take its message: the next sweep sends it."""
-    connection.execute(
+def note_unsent(connection: Connection, query_id: str) -> bool:
+    """The broker did not take its message: the next sweep sends it. False for an unknown query."""
+    noted = connection.execute(
         text("""
-        INSERT INTO unsettled (query_id, sent_at) VALUES (:query, NULL) ON CONFLICT (query_id)
-        DO UPDATE SET sent_at = NULL"""),
+        INSERT INTO unsettled (query_id, sent_at) SELECT id, NULL FROM videos WHERE id = :query
+        ON CONFLICT (query_id) DO UPDATE SET sent_at = NULL"""),
         {"query": query_id},
     )
+    return noted.rowcount > 0
 
 
 def read_asking(connection: Connection, query_id: str) -> datetime | None:
