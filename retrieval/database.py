@@ -26,6 +26,7 @@ from retrieval.errors import BadSetting, Refused, SchemaOutdated, ServiceUnavail
 from retrieval.settings import mask_password
 from retrieval.work import locks
 
+OLDEST_POSTGRES = 15  # the first that joins multiranges, which count overlapping seconds once
 _READ_ONLY = "25006"  # SQLSTATE of a write in a transaction that may only read
 
 
@@ -98,26 +99,30 @@ def transaction(database: Engine) -> Iterator[Connection]:
 
 def migrate(url: str, revision: str = "head") -> None:
     """Bring the schema to `revision`, up or down. Safe to call twice and from two processes."""
-    config = _alembic()
-    database = connect(url)
-    with transaction(database) as connection:
+    with transaction(connect(url)) as connection:
+        _require_version(connection)
         locks.take(connection, locks.Lock.MIGRATE)
-        config.attributes["connection"] = connection
-        current = MigrationContext.configure(connection).get_current_revision()
-        known = _revisions(config)  # oldest first
-        target = known[-1] if revision == "head" else revision
-        if target not in ("base", *known):
-            raise SchemaOutdated(
-                f"there is no revision {revision!r}; known: base, {', '.join(known)}, head"
-            )
-        if current is not None and current not in known:
-            raise _newer_database(current)
-        steps = ["base", *known]
-        if steps.index(target) > steps.index(current or "base"):
-            command.upgrade(config, target)
-        elif target != (current or "base"):
-            command.downgrade(config, target)
-        _declare_support(connection, config)
+        _step(connection, revision)
+
+
+def _require_version(connection: Connection) -> None:
+    number = int(connection.execute(text("SHOW server_version_num")).scalar_one())
+    if number // 10_000 < OLDEST_POSTGRES:
+        raise Refused(
+            f"this server is PostgreSQL {number // 10_000}; the schema needs {OLDEST_POSTGRES} or "
+            "later: upgrade it, or set VCL_DATABASE_URL to another"
+        )
+
+
+def _step(connection: Connection, revision: str) -> None:
+    config = _alembic()
+    config.attributes["connection"] = connection
+    current, target, steps = _plan(connection, revision)
+    if steps.index(target) > steps.index(current):
+        command.upgrade(config, target)
+    elif target != current:
+        command.downgrade(config, target)
+    _declare_support(connection, config)
 
 
 def _declare_support(connection: Connection, config: Config) -> None:
@@ -132,6 +137,20 @@ def _declare_support(connection: Connection, config: Config) -> None:
         text("INSERT INTO schema_support VALUES (:revision, :since)"),
         {"revision": current, "since": since},
     )
+
+
+def _plan(connection: Connection, revision: str) -> tuple[str, str, list[str]]:
+    """Where the database is, where it shall be, and every revision there is, oldest first."""
+    known = _revisions(_alembic())
+    current = MigrationContext.configure(connection).get_current_revision()
+    target = known[-1] if revision == "head" else revision
+    if target not in ("base", *known):
+        raise SchemaOutdated(
+            f"there is no revision {revision!r}; known: base, {', '.join(known)}, head"
+        )
+    if current is not None and current not in known:
+        raise _newer_database(current)
+    return current or "base", target, ["base", *known]
 
 
 def current_revision(database: Engine) -> str | None:

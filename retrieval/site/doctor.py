@@ -20,7 +20,13 @@ from kombu.exceptions import KombuError
 from redis.exceptions import RedisError
 from sqlalchemy import Engine
 
-from retrieval.database import check_schema, connect, current_revision, transaction
+from retrieval.database import (
+    OLDEST_POSTGRES,
+    check_schema,
+    connect,
+    current_revision,
+    transaction,
+)
 from retrieval.describe.descriptors import load_descriptor
 from retrieval.errors import BadSetting, RetrievalError
 from retrieval.identity import StoreIdentity
@@ -33,7 +39,6 @@ from retrieval.work import leases, outdated
 from retrieval.work.messages import Queue
 
 OLDEST_PYTHON = (3, 11)
-OLDEST_POSTGRES = 14  # the first with multiranges, which count overlapping seconds once
 LEAST_DISK = 2 * 1024**3  # a day of video is described in a fraction of it; servers need the rest
 PATIENCE = 2.0  # seconds in which an idle worker answers
 
