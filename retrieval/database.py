@@ -28,6 +28,8 @@ from retrieval.work import locks
 
 OLDEST_POSTGRES = 15  # the first that joins multiranges, which count overlapping seconds once
 _READ_ONLY = "25006"  # SQLSTATE of a write in a transaction that may only read
+_MISSING = ("42P01", "42703")  # of a table or column that is not there
+_FORBIDDEN = "42501"  # of what the role may not do
 
 
 @lru_cache(maxsize=4)
@@ -88,6 +90,16 @@ def transaction(database: Engine) -> Iterator[Connection]:
             raise ServiceUnavailable(
                 f"PostgreSQL at {where} cannot do what it is asked ({_first_line(error)}); its log "
                 "says more, and work that waits for it goes on by itself"
+            ) from error
+        if _server_code(error) in _MISSING:
+            raise SchemaOutdated(
+                f"the database lacks what this version needs ({_first_line(error)}); run "
+                "`vcl migrate`"
+            ) from error
+        if _server_code(error) == _FORBIDDEN:
+            raise Refused(
+                f"PostgreSQL at {where} does not allow it ({_first_line(error)}); let its owner "
+                "GRANT that right to this role, such as CREATE ON SCHEMA public for `vcl migrate`"
             ) from error
         if not _is_unreachable(error):
             raise

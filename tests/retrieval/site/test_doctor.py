@@ -78,6 +78,13 @@ def test_a_home_never_used_is_told_to_be_started_and_stays_as_it_is(tmp_path: Pa
     assert not (tmp_path / "new").exists()
 
 
+def test_an_unmigrated_database_is_told_in_a_sentence(site: dict[str, Any], database: str) -> None:
+    migrate(database, "base")
+    found = look(**site)
+    assert "vcl migrate" in found["schema"].advice
+    assert found["workers"].advice == "start one with `vcl worker`"
+
+
 def test_a_schema_behind_names_the_command(site: dict[str, Any], database: str) -> None:
     migrate(database, "0001")
     assert look(**site)["schema"].advice == "run `vcl migrate`"
