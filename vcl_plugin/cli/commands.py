@@ -43,7 +43,10 @@ COMMANDS = {
         "Print metrics once, or serve them to Prometheus until stopped (docs/how-to/operate.md).",
     ),
     "config": Entry("services:config", "Show every setting, its value and where that came from."),
-    "migrate": Entry("services:migrate", "Bring the database schema to a revision."),
+    "migrate": Entry(
+        "migrate:migrate",
+        "Bring the database schema to a revision; going back asks first, for it drops data.",
+    ),
     "store": Entry(
         "services:store",
         "Show the store of descriptors and whether it is here, or make this folder the store.",

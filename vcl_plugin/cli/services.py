@@ -1,4 +1,4 @@
-"""`vcl up`, `down`, `status`, `config`, `migrate`: the house itself.
+"""`vcl up`, `down`, `status`, `config`, `store`, `psql`: the house itself.
 
 In: settings. Out: running services, a migrated schema, and what state they are in.
 """
@@ -60,21 +60,6 @@ def down(as_json: AsJson = False) -> None:
         print_json({"stopped": stopped})
     else:
         stdout.print(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
-
-
-def migrate(
-    revision: Annotated[
-        str, typer.Argument(help="head, base or a revision such as 0002.")
-    ] = "head",
-    as_json: AsJson = False,
-) -> None:
-    """Bring the database schema to a revision."""
-    settings = load_settings()
-    endpoints = ensure_services(settings)
-    wait_for_database(endpoints.database_url, settings.service_timeout)
-    db.migrate(endpoints.database_url, revision)
-    reached = db.current_revision(db.connect(endpoints.database_url)) or "base"
-    print_json({"revision": reached}) if as_json else stdout.print(f"the schema is at {reached}")
 
 
 def store(
