@@ -31,7 +31,7 @@ from vcl_plugin.cli.output import (
     progress,
     say_expired,
 )
-from vcl_plugin.cli.session import WorkerHint, current_user, open_engine
+from vcl_plugin.cli.session import WorkerHint, current_user, open_engine, require_film
 from vcl_plugin.cli.settling import follow_change
 
 asset = typer.Typer(help="Works that somebody owns.", no_args_is_help=True)
@@ -209,7 +209,7 @@ def add_reference(
     rows: list[dict[str, Any]] = []
     for name in videos:
         try:
-            video_id = _find_registered(engine, name) or engine.register(Path(name))
+            video_id = _find_registered(engine, name) or engine.register(require_film(Path(name)))
             with transaction(engine.database) as connection:
                 assets.add_reference(connection, video_id, asset_id)
         except (BadVideo, Refused) as error:

@@ -13,15 +13,16 @@ import typer
 
 from retrieval.database import transaction
 from retrieval.engine import RetrievalEngine
-from retrieval.errors import BadVideo, RetrievalError
+from retrieval.errors import BadVideo, Refused, RetrievalError
 from retrieval.records import Search, SearchStatus
 from retrieval.tasks import enqueue_search, send
+from retrieval.work.catalogue import find_video
 from retrieval.work.pairs import read_quarantined, retry_pairs
 from retrieval.work.searches import plan_again, read_search, wait_for_search
 from vcl_plugin.claims.claims import list_claims
 from vcl_plugin.claims.segments import read_segments
 from vcl_plugin.cli.output import AsJson, print_json, print_rows, progress, stderr, stdout
-from vcl_plugin.cli.session import WorkerHint, open_engine
+from vcl_plugin.cli.session import WorkerHint, open_engine, require_film
 
 
 def search(
@@ -43,6 +44,7 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Search a video against all references; workers do it (see `vcl worker`)."""
+    require_film(video)
     engine = open_engine()
     try:
         search_id = enqueue_search(video, None, uploader, external_id, url, uploaded_at)
@@ -143,16 +145,23 @@ def _reason(error: RetrievalError) -> dict[str, str]:
 
 
 def rescan(
-    reference: Annotated[str, typer.Argument(help="The reference's id, see `vcl reference list`.")],
+    reference: Annotated[str, typer.Argument(help="The reference's id, title or path.")],
     as_json: AsJson = False,
 ) -> None:
     """Look for a reference in all uploads of the past; nothing is decoded again."""
     engine = open_engine()
-    messages = engine.rescan(reference)
+    with transaction(engine.database) as connection:
+        found = find_video(connection, reference)
+    if not found.is_reference:
+        raise Refused(
+            f"{reference!r} is an upload; name a reference (`vcl reference list`), or search the "
+            "upload with `vcl search FILE`"
+        )
+    messages = engine.rescan(found.id)
     send(messages)
     uploads = [message.arguments["query_id"] for message in messages]
     if as_json:
-        print_json({"reference_id": reference, "uploads": uploads})
+        print_json({"reference_id": found.id, "uploads": uploads})
     elif uploads:
         stdout.print(f"{len(uploads)} uploads are compared with {reference}", markup=False)
     else:

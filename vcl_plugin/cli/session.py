@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import time
+from pathlib import Path
 
 from retrieval.engine import RetrievalEngine
+from retrieval.errors import Refused
 from retrieval.process import process_engine, process_services
 from retrieval.services import wait_for_database
 from retrieval.settings import load_settings
 from vcl_plugin.cli.output import stderr
 
 PATIENCE = 10.0  # seconds in which a worker would have taken the work
+LISTS = (".csv", ".tsv", ".txt", ".json", ".xlsx")
 
 
 def open_engine() -> RetrievalEngine:
@@ -25,6 +29,18 @@ def open_engine() -> RetrievalEngine:
         endpoints = process_services(settings)
         wait_for_database(endpoints.database_url, settings.service_timeout)
     return process_engine()
+
+
+def require_film(path: Path) -> Path:
+    """The path, unless it is plainly no video file: nothing is registered then."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)) and not path.exists():
+        raise Refused(f"{path} is an address; download the video and name the file")
+    if path.suffix.lower() in LISTS:
+        raise Refused(
+            f"{path} is a list and no video; name the video files themselves, or take a folder of "
+            "them with `vcl ingest FOLDER --asset ASSET`"
+        )
+    return path
 
 
 def current_user() -> str:

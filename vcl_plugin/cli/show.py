@@ -21,7 +21,7 @@ from retrieval.settings import load_settings
 from vcl_plugin.cli.localize import ARRAYS, read_input
 from vcl_plugin.cli.output import print_json, stdout
 from vcl_plugin.reports.attention import look_inside
-from vcl_plugin.reports.visualize import Frame, Picture, save_pair
+from vcl_plugin.reports.visualize import Frame, Picture, figure_class, save_pair
 
 THUMBNAILS = 9
 THUMBNAIL_SIZE = (160, 120)
@@ -39,11 +39,14 @@ def show(
         typer.Option("--weights", "-w", help="TransVCL weights, for its map and attention."),
     ] = None,
     truth: Annotated[
-        Path | None, typer.Option(help="JSON list of true boxes [q_start, r_start, q_end, r_end].")
+        Path | None, typer.Option(help="JSON list of true boxes (q_start, r_start, q_end, r_end).")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Draw the similarity of two videos with the segments found, and how the network sees them."""
+    if out.suffix.lower() not in (".png", ".pdf", ".svg", ".jpg"):
+        raise Refused(f"{out.name}: pictures are written as .png, .jpg, .pdf or .svg")
+    figure_class()  # before the work: it may be missing
     settings = load_settings()
     chosen = method or ("transvcl" if weights else settings.localizer)
     is_learned = chosen in ("transvcl", "spd")
@@ -71,8 +74,6 @@ def show(
         reference_name=reference.name,
         facts={"method": localizer.fingerprint},
     )
-    if out.suffix.lower() not in (".png", ".pdf", ".svg", ".jpg"):
-        raise Refused(f"{out.name}: pictures are written as .png, .jpg, .pdf or .svg")
     save_pair(picture, out)
     if as_json:
         print_json({"picture": str(out), "segments": [each.as_dict() for each in found]})

@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from retrieval import tasks
 from retrieval.database import check_schema, connect
-from retrieval.errors import RetrievalError, SchemaOutdated, ServiceUnavailable
+from retrieval.errors import Refused, RetrievalError, SchemaOutdated, ServiceUnavailable
 from retrieval.index.keeper import SnapshotKeeper
 from retrieval.process import process_engine, process_services
 from retrieval.services import ensure_services, keep_services, wait_for_broker, wait_for_database
@@ -59,6 +59,7 @@ def worker(
     ] = "info",
 ) -> None:
     """Run a worker until it is stopped (Ctrl-C, or SIGTERM: work in hand is finished first)."""
+    served = _read_queues(queues)
     settings = load_settings()
     keep_services(settings)
     endpoints = _patiently(lambda: process_services(settings), settings.service_timeout)
@@ -73,11 +74,19 @@ def worker(
     pool = ["--pool", "solo"] if gpu else ["--pool", "prefork", "--concurrency", str(concurrency)]
     command = [
         *(sys.executable, "-m", "celery", "--app", "retrieval.tasks", "worker"),
-        *("--queues", queues, "--loglevel", log_level),
+        *("--queues", ",".join(served), "--loglevel", log_level),
         *("--hostname", f"vcl-{os.getpid()}@%h", "--without-gossip", "--without-mingle"),
         *pool,
     ]
-    sys.exit(Supervisor(command, queues.split(","), settings).run())
+    sys.exit(Supervisor(command, served, settings).run())
+
+
+def _read_queues(names: str) -> list[str]:
+    found = [name.strip() for name in names.split(",")]
+    unknown = [name for name in found if name not in set(Queue)]
+    if unknown:
+        raise Refused(f"there is no queue {', '.join(map(repr, unknown))}; there are {QUEUES}")
+    return found
 
 
 def _patiently(work: Callable[[], _T], seconds: float) -> _T:

@@ -95,7 +95,7 @@ class _Sheet:
         self.height = self.bottom + self.SIDE + self.TITLE + self.HEAD
         if len(picture.reference_frames):
             self.height += self.STRIP + 0.06
-        self.figure: Figure = _figure_class()(figsize=(self.width, self.height), facecolor="white")
+        self.figure: Figure = figure_class()(figsize=(self.width, self.height), facecolor="white")
 
     def map(self, place: int) -> Axes:
         return self._add(self._x(place), self.bottom, self.SIDE, self.SIDE)
@@ -124,7 +124,8 @@ def save_pair(picture: Picture, path: Path, dpi: int = 130) -> None:
     figure.savefig(path, dpi=dpi)
 
 
-def _figure_class() -> Any:
+def figure_class() -> Any:
+    """The figure of matplotlib, or the sentence that it is missing."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
