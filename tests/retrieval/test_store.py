@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
 import tracemalloc
 from pathlib import Path
 
@@ -157,6 +158,32 @@ def test_a_disk_without_room_is_told_as_something_that_can_come_back(tmp_path: P
         Store(tmp_path).write("v", "lite0-1", unit_rows(2))
     assert told.value.code == "store_full"
     assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
+
+
+def test_a_disk_that_is_really_full_loses_no_file_and_takes_new_ones_with_room(tmp_path: Path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+    try:
+        done = subprocess.run(mount, capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("there is no mount to make a small disk with")
+    if done.returncode != 0:
+        pytest.skip(f"no small disk can be mounted here: {done.stderr.strip()}")
+    try:
+        store = Store(disk)
+        first = store.write("first", "lite0-1", unit_rows(40))
+        (disk / "filler").write_bytes(bytes(28 << 10))
+        for name in ("first", "second"):
+            with pytest.raises(ServiceUnavailable, match=r"no room for .*No space left") as told:
+                store.write(name, "lite0-1", unit_rows(60))
+            assert told.value.code == "store_full"
+        assert store.read(first).frames == 40
+        assert [each for each in disk.rglob("*") if each.is_file()] == [disk / "filler", first]
+        (disk / "filler").unlink()
+        assert store.read(store.write("second", "lite0-1", unit_rows(60))).frames == 60
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
 
 
 def test_a_writer_that_dies_leaves_the_old_file_and_no_rest(tmp_path: Path, monkeypatch):
