@@ -14,6 +14,7 @@ import re
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -91,6 +92,10 @@ def ensure_services(settings: Settings) -> Endpoints:
     """Start the embedded servers that are needed and not running; URLs that were set win."""
     database_url, broker_url = settings.database_url, settings.broker_url
     if database_url and broker_url:
+        # Else the first file below would make it, open to every account of the machine. One that
+        # exists is as its owner wants it; a caller who only sends messages may need none.
+        with suppress(OSError):
+            settings.home.mkdir(mode=0o700)
         return Endpoints(database_url, broker_url)
     with lock_home(settings.home, settings.service_timeout):
         abandoned = set_aside_abandoned(settings.home)

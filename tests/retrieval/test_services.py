@@ -38,6 +38,8 @@ from retrieval.services import (
 )
 from retrieval.services.embedded import postgres_command
 from retrieval.settings import Settings
+from retrieval.store import Store
+from tests.retrieval.test_store import unit_rows
 
 is_root = os.geteuid() == 0
 as_root = pytest.mark.skipif(not is_root, reason="only root runs servers as another user")
@@ -478,6 +480,21 @@ def test_a_closed_home_of_root_keeps_its_servers_outside(
         if (settings.home / "services").exists():
             stop_services(settings)
         shutil.rmtree(system)
+
+
+def test_a_home_beside_outside_servers_is_closed_to_other_accounts(tmp_path: Path) -> None:
+    urls = {"database_url": "postgresql://db.example/vcl", "broker_url": "redis://b.example/0"}
+    before = os.umask(0o022)
+    try:
+        ensure_services(Settings(home=tmp_path / "new", **urls))
+        Store(tmp_path / "new" / "store").write("v", "lite0-1", unit_rows(2))
+        (tmp_path / "shared").mkdir(mode=0o755)
+        ensure_services(Settings(home=tmp_path / "shared", **urls))
+        ensure_services(Settings(home=Path("/proc/nowhere"), **urls))  # only sends messages
+    finally:
+        os.umask(before)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "shared").stat().st_mode & 0o777 == 0o755
 
 
 @as_root
