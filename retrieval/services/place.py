@@ -29,6 +29,7 @@ from typing import Any
 
 from retrieval.errors import ServiceUnavailable
 
+OWN_ACCOUNT = "vcl"
 SYSTEM_FOLDER = Path("/var/lib/vcl")
 LONGEST_SOCKET = ".s.PGSQL.5432.lock"
 WORKERS = "workers.lock"  # shared by all that keep the servers of a home running
@@ -144,7 +145,9 @@ def find_place(home: Path) -> Place | None:
     owner = folder.stat()
     if os.geteuid() == 0:
         is_given = owner.st_uid != 0
-        return Place(folder, Account(owner.st_uid, owner.st_gid) if is_given else _nobody())
+        return Place(
+            folder, Account(owner.st_uid, owner.st_gid) if is_given else _account_of_servers()
+        )
     if owner.st_uid != os.geteuid():
         raise ServiceUnavailable(
             f"the services in {folder} belong to user {owner.st_uid}, this is user "
@@ -156,7 +159,7 @@ def find_place(home: Path) -> Place | None:
 def open_place(home: Path) -> Place:
     """The place with all its folders made; the caller holds `lock_home`."""
     if find_place(home) is None:
-        account = _nobody() if os.geteuid() == 0 else None
+        account = _account_of_servers() if os.geteuid() == 0 else None
         if _can_enter(account, home):
             (home / "services").mkdir(mode=0o700)
         else:
@@ -243,15 +246,17 @@ def _not_usable(home: Path, reason: str) -> ServiceUnavailable:
     )
 
 
-def _nobody() -> Account:
-    try:
-        entry = pwd.getpwnam("nobody")
-    except KeyError:
-        raise ServiceUnavailable(
-            "PostgreSQL does not run as root and this system has no user `nobody`; "
-            "run as a normal user or set VCL_DATABASE_URL and VCL_BROKER_URL"
-        ) from None
-    return Account(entry.pw_uid, entry.pw_gid)
+def _account_of_servers() -> Account:
+    """Of root's: their own where the system has it, for `nobody` may be many programs."""
+    for name in (OWN_ACCOUNT, "nobody"):
+        with suppress(KeyError):
+            entry = pwd.getpwnam(name)
+            if entry.pw_uid != 0:
+                return Account(entry.pw_uid, entry.pw_gid)
+    raise ServiceUnavailable(
+        f"PostgreSQL does not run as root and this system has neither a user `{OWN_ACCOUNT}` nor "
+        "`nobody`; run as a normal user or set VCL_DATABASE_URL and VCL_BROKER_URL"
+    )
 
 
 def _become(account: Account | None) -> dict[str, Any]:

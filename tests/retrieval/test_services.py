@@ -424,7 +424,10 @@ def test_a_server_that_cannot_start_is_told_with_its_own_words(home: Path) -> No
 
 
 @as_root
-def test_roots_servers_and_their_files_belong_to_nobody(home: Path) -> None:
+def test_roots_servers_and_their_files_belong_to_nobody(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, "OWN_ACCOUNT", "no such account")
     settings = Settings(home=home)
     ensure_services(settings)
     nobody = pwd.getpwnam("nobody").pw_uid
@@ -433,6 +436,29 @@ def test_roots_servers_and_their_files_belong_to_nobody(home: Path) -> None:
     assert (home / "services").stat().st_uid == nobody
     assert (home / "services").stat().st_mode & 0o777 == 0o700
     assert home.stat().st_uid == 0
+
+
+@as_root
+def test_roots_servers_do_not_trust_nobody_where_they_have_an_account_of_their_own(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, "OWN_ACCOUNT", "daemon")  # this machine may have no `vcl`
+    settings = Settings(home=home)
+    endpoints = ensure_services(settings)
+    owner = pwd.getpwnam("daemon").pw_uid
+    assert {Path(f"/proc/{pid}").stat().st_uid for pid in pids(settings)} == {owner}
+
+    def as_nobody(url: str) -> Any:
+        os.setgroups([])
+        os.setuid(pwd.getpwnam("nobody").pw_uid)
+        psycopg2.connect(libpq_url(url))
+
+    with pytest.raises(psycopg2.OperationalError, match="Permission denied"):
+        result(in_child(as_nobody, endpoints.database_url))
+    monkeypatch.undo()  # a home that began as one account stays that account's
+    assert stop_services(settings)
+    ensure_services(settings)
+    assert {Path(f"/proc/{pid}").stat().st_uid for pid in pids(settings)} == {owner}
 
 
 @as_root
