@@ -104,7 +104,8 @@ def test_ids_nobody_registered_end_in_rows_with_the_reason(foreign: dict[str, An
     assert foreign["register"]("known", save(arrays, "known", noise(30, 4)))[0] == "ready"
     ask = foreign["ask"]
     search = foreign["localize"]("known", ["ghost", "known too late"])
-    assert ask("SELECT status, pairs_total FROM searches WHERE id = %s", search) == [("done", 2)]
+    found = ask("SELECT status, pairs_total FROM searches WHERE id = %s", search)
+    assert found == [("incomplete", 2)]
     aside = ask(SET_ASIDE.replace(";", ""), search)
     assert [(row[0], row[1]) for row in aside] == [
         ("ghost", "not_registered"),

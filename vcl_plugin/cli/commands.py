@@ -29,7 +29,8 @@ COMMANDS = {
         "Start PostgreSQL and the broker (or reach yours) and bring the schema up to date.",
     ),
     "down": Entry(
-        "services:down", "Stop the embedded PostgreSQL and broker; what is committed stays."
+        "services:down",
+        "Stop the embedded PostgreSQL and broker, once no worker runs; what is committed stays.",
     ),
     "status": Entry(
         "services:status", "What runs, where, in which version, and how much work waits."
