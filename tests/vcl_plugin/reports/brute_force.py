@@ -105,6 +105,31 @@ class BruteForce(Facts):
             )
         return found
 
+    def claims_by_territory(self) -> list[Row]:
+        names = {row["id"]: row["name"] for row in self.rows["policies"]}
+        authors = {
+            (row["policy_id"], row["version"]): row["author"]
+            for row in self.rows["policy_versions"]
+        }
+        found = []
+        for claim in self.standing:
+            places = [r for r in self.rows["claim_territories"] if r["claim_id"] == claim["id"]]
+            nowhere = {"territory": "WW", "action": claim["action"]}
+            for place in places or [nowhere | {"policy_id": None, "policy_version": None}]:
+                version = place["policy_version"]
+                row = {
+                    **self.describe(claim),
+                    "territory": place["territory"],
+                    "action": place["action"],
+                    "policy": names.get(place["policy_id"]),
+                    "policy_version": version,
+                    "policy_author": authors.get((place["policy_id"], version)),
+                    "raised_at": claim["created_at"],
+                }
+                del row["claim_action"]
+                found.append(row)
+        return found
+
     def claims_daily(self) -> list[Row]:
         kinds = ("raised", "confirmed", "disputed", "upheld", "released", "expired")
         days: dict[tuple[Any, str], Row] = defaultdict(lambda: dict.fromkeys(kinds, 0))

@@ -19,6 +19,7 @@ TABLES = {
     for name in (
         *("owners", "assets", "asset_owners", "reference_videos", "uploads", "allowances"),
         *("claims", "claim_events", "pairs", "searches", "videos"),
+        *("claim_territories", "policies", "policy_versions"),
     )
 } | {
     "segments": """
