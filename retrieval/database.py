@@ -22,7 +22,13 @@ from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
-from retrieval.errors import BadSetting, Refused, SchemaOutdated, ServiceUnavailable
+from retrieval.errors import (
+    BadSetting,
+    Refused,
+    SchemaIncomplete,
+    SchemaOutdated,
+    ServiceUnavailable,
+)
 from retrieval.settings import mask_password
 from retrieval.work import locks
 
@@ -92,7 +98,7 @@ def transaction(database: Engine) -> Iterator[Connection]:
                 "says more, and work that waits for it goes on by itself"
             ) from error
         if _server_code(error) in _MISSING:
-            raise SchemaOutdated(
+            raise SchemaIncomplete(
                 f"the database lacks what this version needs ({_first_line(error)}); run "
                 "`vcl migrate`"
             ) from error

@@ -68,6 +68,10 @@ class SchemaOutdated(RetrievalError):
     code = "schema_outdated"
 
 
+class SchemaIncomplete(SchemaOutdated):
+    """A statement found no such table or column, which may be there at the next look."""
+
+
 class NotFound(RetrievalError):
     code = "not_found"
 

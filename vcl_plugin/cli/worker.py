@@ -22,7 +22,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from retrieval import tasks
 from retrieval.database import check_schema, connect
-from retrieval.errors import Refused, RetrievalError, SchemaOutdated, ServiceUnavailable
+from retrieval.errors import (
+    Refused,
+    RetrievalError,
+    SchemaIncomplete,
+    SchemaOutdated,
+    ServiceUnavailable,
+)
 from retrieval.index.keeper import SnapshotKeeper
 from retrieval.process import process_engine, process_services
 from retrieval.services import ensure_services, keep_services, wait_for_broker, wait_for_database
@@ -172,13 +178,13 @@ class Supervisor:
             endpoints = ensure_services(self.settings)
             self._sweep_if_due(endpoints.database_url)
             look = Look(tasks.queue_heads(self.queues), is_working(connect(endpoints.database_url)))
-        except SchemaOutdated as error:
-            log.error("%s; this worker ends, and leaves its messages to others", error)
-            self.outdated = 1
-            self.is_stopping = True
-            self.child.terminate()
-            return
         except (RetrievalError, SQLAlchemyError) as error:
+            if isinstance(error, SchemaOutdated) and not isinstance(error, SchemaIncomplete):
+                log.error("%s; this worker ends, and leaves its messages to others", error)
+                self.outdated = 1
+                self.is_stopping = True
+                self.child.terminate()
+                return
             # Whatever the database says: who looks after the others must not fall first.
             log.warning("%s; the worker goes on and tries again", tasks.first_line(error))
             time.sleep(2)
