@@ -9,6 +9,7 @@
     ├── BadSetting                 a VCL_* variable with a value it cannot have
     ├── ServiceUnavailable         PostgreSQL or the broker cannot be reached or started
     ├── SchemaOutdated             the database lacks a migration
+    │   └── SchemaIncomplete       a table is missing that may be there at the next look
     ├── NotFound                   an id, a name or a path that does not exist
     └── Refused                    a request that is understood and may not be done
 

@@ -18,12 +18,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-import kombu
-import psycopg2
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
 
-from retrieval.errors import BadSetting, Refused, ServiceUnavailable
+from retrieval.errors import Refused, ServiceUnavailable
+from retrieval.services.asking import ask_broker, ask_database, libpq_url
 from retrieval.services.embedded import (
     DATABASE,
     broker_socket,
@@ -65,9 +63,6 @@ _HOPELESS = re.compile(
 )
 
 
-_SECRETS = ("password", "sslpassword")  # as options of an address
-
-
 @dataclass(frozen=True)
 class Endpoints:
     """Where to connect: `database_url` for SQLAlchemy, `broker_url` for Celery."""
@@ -107,10 +102,10 @@ def ensure_services(settings: Settings) -> Endpoints:
         postgres, valkey = _servers(settings, place)
         if not database_url:
             database_url = _database_url(place)
-            _bring_up(postgres, postgres_command, database_url, _ask_database, settings)
+            _bring_up(postgres, postgres_command, database_url, ask_database, settings)
         if not broker_url:
             broker_url = _broker_url(place)
-            _bring_up(valkey, valkey_command, broker_url, _ask_broker, settings)
+            _bring_up(valkey, valkey_command, broker_url, ask_broker, settings)
     return Endpoints(database_url, broker_url)
 
 
@@ -148,7 +143,7 @@ def service_status(settings: Settings) -> list[ServiceStatus]:
             settings.database_url,
             _database_url(place) if place else "",
             postgres,
-            _ask_database,
+            ask_database,
             settings,
         ),
         _status(
@@ -156,7 +151,7 @@ def service_status(settings: Settings) -> list[ServiceStatus]:
             settings.broker_url,
             _broker_url(place) if place else "",
             valkey,
-            _ask_broker,
+            ask_broker,
             settings,
         ),
     ]
@@ -164,12 +159,12 @@ def service_status(settings: Settings) -> list[ServiceStatus]:
 
 def wait_for_database(url: str, timeout: float) -> None:
     """Return when PostgreSQL at `url` answers; ServiceUnavailable after `timeout` seconds."""
-    _wait("PostgreSQL", url, timeout, _ask_database, "VCL_DATABASE_URL")
+    _wait("PostgreSQL", url, timeout, ask_database, "VCL_DATABASE_URL")
 
 
 def wait_for_broker(url: str, timeout: float) -> None:
     """Return when the broker at `url` answers; ServiceUnavailable after `timeout` seconds."""
-    _wait("the broker", url, timeout, _ask_broker, "VCL_BROKER_URL")
+    _wait("the broker", url, timeout, ask_broker, "VCL_BROKER_URL")
 
 
 def psql_command(settings: Settings) -> list[str]:
@@ -177,7 +172,7 @@ def psql_command(settings: Settings) -> list[str]:
 
     A password is left out, for every user of the machine sees command lines: psql asks for it.
     """
-    return [_program("psql"), _libpq_url(_url_in_use(settings), with_password=False)]
+    return [_program("psql"), libpq_url(_url_in_use(settings), with_password=False)]
 
 
 def backup_command(settings: Settings) -> tuple[list[str], dict[str, str]]:
@@ -186,7 +181,7 @@ def backup_command(settings: Settings) -> tuple[list[str], dict[str, str]]:
     The password travels there: the command is a program's, and nobody could be asked for it.
     """
     url = _url_in_use(settings)
-    address = _libpq_url(url, with_password=False)
+    address = libpq_url(url, with_password=False)
     environment = dict(os.environ)
     parts = make_url(url)
     password = parts.password or parts.query.get("password")
@@ -303,54 +298,3 @@ def _wait(what: str, url: str, timeout: float, ask: Callable[[str], str], variab
                 _log.warning("waiting for %s at %s: %s", what, mask_password(url), error)
                 is_told = True
         time.sleep(0.2)
-
-
-def _ask_database(url: str) -> str:
-    """The server's name and version; ServiceUnavailable with the bare reason."""
-    try:
-        connection = psycopg2.connect(_libpq_url(url, with_password=True), connect_timeout=5)
-    except psycopg2.OperationalError as error:
-        raise ServiceUnavailable(" ".join(str(error).split())) from error
-    except psycopg2.ProgrammingError:  # its text may quote the password
-        raise _bad_database_url(url) from None
-    version: str = connection.get_parameter_status("server_version")
-    connection.close()
-    return f"PostgreSQL {version}"
-
-
-def _ask_broker(url: str) -> str:
-    """The server's name and version, asked the way Celery will connect to it."""
-    try:
-        broker = kombu.Connection(url, transport_options={"socket_connect_timeout": 5})
-    except ValueError as error:
-        raise BadSetting(
-            f"VCL_BROKER_URL is {mask_password(url)!r} ({error}); use redis://:password@host:6379/0"
-        ) from None
-    with broker as connection:
-        transport = connection.transport
-        try:
-            # Through the transport, since the connection itself tries twice with a pause of 2 s.
-            channel = transport.create_channel(transport)
-            facts = channel.client.info("server")
-            channel.close()
-        except (*transport.connection_errors, *transport.channel_errors, OSError) as error:
-            raise ServiceUnavailable(str(error) or type(error).__name__) from error
-    if "valkey_version" in facts:
-        return f"Valkey {facts['valkey_version']}"
-    return f"Redis {facts['redis_version']}"
-
-
-def _libpq_url(url: str, *, with_password: bool) -> str:
-    try:
-        parts = make_url(url).set(drivername="postgresql")
-    except (ArgumentError, ValueError):
-        raise _bad_database_url(url) from None
-    if not with_password:
-        parts = parts._replace(password=None).difference_update_query(_SECRETS)
-    return parts.render_as_string(hide_password=False)
-
-
-def _bad_database_url(url: str) -> BadSetting:
-    return BadSetting(
-        f"VCL_DATABASE_URL is {mask_password(url)!r}; use postgresql://user:password@host/name"
-    )
