@@ -115,8 +115,10 @@ class Ground:
         self.site.broker.start()
 
     def lose_broker(self, work: Work) -> None:
+        """A message that no worker had taken is gone with it, and its sender sends it again."""
         self.site.broker.kill(forgetting=True)
         self.site.broker.start()
+        work.send_unopened()
 
     def kill_postgres(self, work: Work) -> None:
         """The workers' parents have to notice and start it again."""

@@ -63,6 +63,7 @@ class Work:
         self.queries, self.references = queries, references
         self.assets = [f"{self.name} asset {number}" for number in range(assets)]
         self.searches: list[str] = []
+        self._queries: list[int] = []  # of each search
         self.sender = Celery(broker=site.broker.url)
         self.sender.conf.task_ignore_result = True
         self._register()
@@ -79,17 +80,29 @@ class Work:
         for number in range(self.queries) if queries is None else queries:
             asked.append(f"{self.name} search {len(self.searches)}")
             self.searches.append(asked[-1])
-            self.sender.send_task(
-                "vcl_plugin.localize",
-                kwargs={
-                    "query_id": self.query(number),
-                    "reference_ids": [self.reference(each) for each in range(self.references)],
-                    "search_id": asked[-1],
-                    "fingerprint": FINGERPRINT,
-                },
-                queue="localize",
-            )
+            self._queries.append(number)
+            self._send(asked[-1], number)
         return asked
+
+    def send_unopened(self) -> None:
+        """Again what no worker had taken: as long as it has no row, the caller has to."""
+        known = self.ask("SELECT id FROM searches WHERE id = ANY(%s)", self.searches)
+        opened = {row[0] for row in known}
+        for search, number in zip(self.searches, self._queries, strict=True):
+            if search not in opened:
+                self._send(search, number)
+
+    def _send(self, search: str, number: int) -> None:
+        self.sender.send_task(
+            "vcl_plugin.localize",
+            kwargs={
+                "query_id": self.query(number),
+                "reference_ids": [self.reference(each) for each in range(self.references)],
+                "search_id": search,
+                "fingerprint": FINGERPRINT,
+            },
+            queue="localize",
+        )
 
     def running(self) -> list[tuple[int, str]]:
         """Pairs in work at this moment, each with its holder."""
