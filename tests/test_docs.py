@@ -182,3 +182,11 @@ def test_the_commands_in_the_readme_exist() -> None:
     named = set(re.findall(r"(?:^|`)(?:VCL_\S+ )*vcl ([a-z]+)", read("README.md"), re.MULTILINE))
     assert named
     assert named <= {name.split()[1] for name, _ in generate.commands()}
+
+
+def test_every_harm_of_the_table_has_its_test() -> None:
+    table = (ROOT / "docs/measurements/harms.md").read_text(encoding="utf-8")
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
+    named = set(re.findall(r"`(test_\w+)`", table))
+    assert named
+    assert {each for each in named if f"def {each}(" not in sources} == set()
