@@ -153,9 +153,11 @@ def test_a_document_that_is_named_by_its_path_exists() -> None:
 def test_a_measurement_says_when_and_by_which_command_it_was_made(page: Path) -> None:
     head = page.read_text(encoding="utf-8").split("\n\n")[1].splitlines()
     assert head[0] == "| date | commit | command |"
-    made = re.fullmatch(
-        r"\| \d{4}-\d\d-\d\d \| [0-9a-f]{7,40} \| `python (-m )?([\w./]+)[^`]*` \|", head[2]
-    )
+    made = re.fullmatch(r"\| \d{4}-\d\d-\d\d \| [0-9a-f]{7,40} \| `([^`]*)` \|", head[2])
+    assert made is not None, head[2]
+    if made[1] == "make test":
+        return
+    made = re.match(r"python (-m )?([\w./]+)", made[1])
     assert made is not None, head[2]
     path = made[2].replace(".", "/") + ".py" if made[1] else made[2]
     assert (ROOT / path).is_file()
