@@ -110,10 +110,12 @@ def localize_short(
     """Pairs as long as those trained on (the small picture was never meant for longer ones), as
     the detector leaves them and with refined ends."""
     judged: dict[str, list[JudgedPair]] = {kind: [] for kind in KINDS}
+    left_out: list[str] = []
     for pair in folder.pairs:
         query = folder.load_features(pair.query_id)
         reference = folder.load_features(pair.reference_id)
         if max(len(query), len(reference)) > longest:
+            left_out.append(f"{pair.query_id} {pair.reference_id}")
             continue
         alone = localizer.localize(query, reference)
         refined = refine_segments(query, reference, alone)
@@ -127,6 +129,12 @@ def localize_short(
                     scores=[each.score for each in found],
                 )
             )
+    if left_out:
+        print(
+            f"{folder.path}: {len(left_out)} of {len(folder.pairs)} pairs are left out, because a "
+            f"video has more than {longest} frames: {', '.join(left_out)}",
+            file=sys.stderr,
+        )
     return judged
 
 

@@ -27,7 +27,7 @@ class TrainingPair:
     """A pair to learn from. `boxes` is None where nobody marked them, `is_copy` where nobody said.
 
     What lies in a `doubtful` box may be a copy or not: its cells teach no objectness. `weight`
-    scales every term of the pair's loss.
+    scales every term of the pair's loss; `is_taught` says that a teacher, not a person, marked it.
     """
 
     query: Array  # (n, 256)
@@ -37,6 +37,7 @@ class TrainingPair:
     weight: float = 1.0
     key: str = ""
     doubtful: NDArray[np.float32] | None = None  # (k, 4) seconds
+    is_taught: bool = False
 
     def move_boxes(
         self, move: Callable[[NDArray[np.float32]], NDArray[np.float32]]

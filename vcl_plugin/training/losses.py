@@ -62,12 +62,45 @@ def _segment_terms(
     map_size: int,
     choices: Loss,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """L_reg, L_obj and the class term, each over the number of cells that answer for a box."""
+    """L_reg, L_obj and the class term: `loss_s + lambda_u * loss_u`, as in the release.
+
+    Pairs marked by people and pairs marked by a teacher are two groups, and the sums of each are
+    divided by its own number of cells that answer for a box. With one number for both that counted
+    weights, a weight would stand in numerator and denominator.
+    """
+    box = objectness = classes = output.raw.new_zeros(()).float()
+    for is_taught in (False, True):
+        group = [i for i, pair in enumerate(pairs) if pair.is_taught == is_taught]
+        sums = _group_terms(output, pairs, group, grid, map_size, choices)
+        share = 1 / max(sums.cells, 1)
+        box = box + share * sums.box
+        objectness = objectness + share * sums.objectness
+        classes = classes + share * sums.classes
+    return box, objectness, classes
+
+
+class _Sums(NamedTuple):
+    """Weighted terms of a group, not yet divided by the number of cells that answer for a box."""
+
+    box: Tensor
+    objectness: Tensor
+    classes: Tensor
+    cells: int
+
+
+def _group_terms(
+    output: TransVCLOutput,
+    pairs: Sequence[TrainingPair],
+    group: Sequence[int],
+    grid: Tensor,
+    map_size: int,
+    choices: Loss,
+) -> _Sums:
     raw, boxes = output.raw.float(), output.boxes.float()
-    nothing = raw.new_zeros(())
-    box = objectness = classes = nothing
-    count = 0.0
-    for i, pair in enumerate(pairs):
+    box = objectness = classes = raw.new_zeros(())
+    count = 0
+    for i in group:
+        pair = pairs[i]
         if pair.boxes is None:
             continue
         target = torch.zeros_like(raw[i, :, 4])
@@ -89,12 +122,11 @@ def _segment_terms(
                     raw[i, found.cells, 5], found.ious.clamp(0, 1), reduction="sum"
                 )
                 target[found.cells] = counts[found.cells] = 1.0
-                count += pair.weight * len(found.cells)
+                count += len(found.cells)
         objectness = objectness + pair.weight * F.binary_cross_entropy_with_logits(
             raw[i, :, 4], target, weight=counts, reduction="sum"
         )
-    share = max(count, 1.0)
-    return box / share, objectness / share, classes / share
+    return _Sums(box, objectness, classes, count)
 
 
 def _paired_ious(boxes: Tensor, truth: Tensor) -> Tensor:

@@ -33,14 +33,26 @@ class Trust(NamedTuple):
 
     any: tuple[float, float]
     copies: tuple[float, float]
+    recall: float | None = None  # share of known copies in which the teacher saw something
 
 
 AS_THEY_ARE = Trust((1.0, 0.0), (1.0, 0.0))
 
 
-def measure_trust(judged: Sequence[JudgedPair]) -> Trust:
+def measure_trust(judged: Sequence[JudgedPair], choices: Pseudo) -> Trust:
     """By what a teacher found in pairs whose truth is known."""
-    return Trust(fit_calibration(judged), fit_calibration([each for each in judged if each.truth]))
+    copies = [each for each in judged if each.truth]
+    any_pair = fit_calibration(judged)
+    return Trust(any_pair, fit_calibration(copies), _measure_recall(copies, any_pair, choices))
+
+
+def _measure_recall(
+    copies: Sequence[JudgedPair], scale: tuple[float, float], choices: Pseudo
+) -> float | None:
+    """Share of known copies that the teacher would not have called negatives."""
+    floor = 1 - choices.min_negative_confidence
+    seen = [any(calibrate(score, scale) > floor for score in each.scores) for each in copies]
+    return sum(seen) / len(seen) if seen else None
 
 
 def label_pairs(
@@ -53,8 +65,9 @@ def label_pairs(
     nothing, and `is_copy` (None: nothing is learnt from the pair).
 
     `trust` turns the teacher's scores into chances. Without it a teacher of a short run, whose
-    scores stay near 0.1, is sure of nothing and calls every copy a negative.
+    scores stay near 0.1, is sure of nothing.
     """
+    may_deny = may_infer_negatives(trust, choices)
     # With refined ends: what the map says of them no student needs to unlearn.
     localizer = RefinedLocalizer(TransVCLLocalizer(teacher, min_score=LOWEST_SCORE, cascade="off"))
     rows = []
@@ -68,16 +81,30 @@ def label_pairs(
                 )
                 for each in localizer.localize(pair.query, pair.reference)
             ]
-        rows.append(judge_pair(found, pair.is_copy, choices))
+        rows.append(judge_pair(found, pair.is_copy, choices, may_deny))
     return rows
 
 
-def judge_pair(found: Sequence[Segment], is_copy: bool | None, choices: Pseudo) -> Row:
+def may_infer_negatives(trust: Trust, choices: Pseudo) -> bool:
+    """Whether a pair in which the teacher saw nothing counts as no copy.
+
+    Off by default. A teacher of a short run called 31 of 31 unlabelled pairs negatives, and 18 of
+    them were copies: so it also takes a recall that was measured and is high enough.
+    """
+    if not choices.infer_negatives:
+        return False
+    return trust.recall is not None and trust.recall >= choices.min_teacher_recall
+
+
+def judge_pair(
+    found: Sequence[Segment], is_copy: bool | None, choices: Pseudo, may_deny: bool = False
+) -> Row:
     """What may be learnt from a teacher's answer, given what is known of the pair.
 
     A weak label filters: what is known to be no copy has no box whatever the teacher saw, and what
     is known to be one still teaches the video level when no box is sure. Without any label a pair
-    with no sure box is a negative only when the teacher saw next to nothing. A box that is neither
+    with no sure box is a negative only when the teacher saw next to nothing and `may_deny` (see
+    `may_infer_negatives`). A box that is neither
     sure nor surely wrong is left out: called background, it would teach the student to miss what
     its teacher missed.
     """
@@ -91,11 +118,9 @@ def judge_pair(found: Sequence[Segment], is_copy: bool | None, choices: Pseudo) 
         return {"boxes": sure, "doubtful": doubtful, "is_copy": True}
     if is_copy:
         return {"boxes": None, "doubtful": [], "is_copy": True}
-    return {
-        "boxes": None if doubtful else [],
-        "doubtful": [],
-        "is_copy": None if doubtful else False,
-    }
+    if doubtful or not may_deny:
+        return {"boxes": None, "doubtful": [], "is_copy": None}
+    return {"boxes": [], "doubtful": [], "is_copy": False}
 
 
 class PseudoLabelled:
@@ -117,4 +142,5 @@ class PseudoLabelled:
             doubtful=np.array(row["doubtful"], np.float32).reshape(-1, 4),
             is_copy=row["is_copy"],
             weight=self.weight,
+            is_taught=True,
         )

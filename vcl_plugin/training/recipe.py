@@ -79,7 +79,9 @@ class Pseudo:
     teacher: Path | None = None  # weights; none: the run trains its own on the labelled pairs first
     teacher_steps: int = 0
     min_confidence: float = 0.7
-    min_negative_confidence: float = 0.9  # below 1 - this, an unlabelled pair counts as no copy
+    infer_negatives: bool = False  # whether a pair in which the teacher saw nothing is no copy
+    min_negative_confidence: float = 0.9  # it saw nothing: every score lies below 1 - this
+    min_teacher_recall: float = 0.95  # measured on validation; below it no negative is inferred
     labelled_share: float = 0.5  # of the pairs of a step; few labels are soon learnt by heart
 
 

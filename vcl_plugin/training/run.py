@@ -14,6 +14,7 @@ In: a `Recipe` and a folder. Out: `best.safetensors`, `last.safetensors`, log an
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -42,6 +43,8 @@ from vcl_plugin.training.pseudo import (
 )
 from vcl_plugin.training.recipe import Recipe
 from vcl_plugin.training.validation import judge_network
+
+log = logging.getLogger(__name__)
 
 LOG_EVERY = 20  # steps
 # What may differ between a checkpoint and the recipe that goes on from it.
@@ -72,6 +75,7 @@ class Run:
     last_f: float | None = None
     seconds: float = 0.0  # of training, over all starts
     _log: list[dict[str, Any]] = field(default_factory=list)
+    _is_told: bool = False  # that no curves can be drawn
 
     def train(self) -> Path:
         """Train to the last step, from the checkpoint if there is one; the best weights' path."""
@@ -134,6 +138,10 @@ class Run:
         marked = [
             PseudoLabelled(each, rows, weight) for each, rows in zip(others, stored, strict=True)
         ]
+        marked = [each for each in marked if each.size]  # a size of 0 would mean without end
+        if not marked:
+            log.warning("the teacher is sure of no pair: this run learns from labelled ones alone")
+            return labelled
         share = self.recipe.pseudo.labelled_share
         return Alternating([labelled, *marked], self.recipe.loop.seed, share)
 
@@ -142,7 +150,8 @@ class Run:
         validation = self.recipe.validation
         if validation.folder is None:
             return AS_THEY_ARE
-        return measure_trust(judge_network(teacher, Folder(validation.folder)).pairs)
+        judged = judge_network(teacher, Folder(validation.folder)).pairs
+        return measure_trust(judged, self.recipe.pseudo)
 
     def _train_teacher(self) -> Path:
         """A run of its own on the labelled pairs alone, inside this run's folder."""
@@ -247,9 +256,15 @@ class Run:
         os.replace(partial, self.folder / name)
 
     def _draw_curves(self) -> None:
+        """A picture for people: a run goes on without it where matplotlib is not installed."""
         from vcl_plugin.training.curves import draw_curves
 
-        draw_curves(self._log, self.folder / "curves.png")
+        try:
+            draw_curves(self._log, self.folder / "curves.png")
+        except ModuleNotFoundError as reason:
+            if not self._is_told:
+                log.warning("no curves.png is drawn: %s; the numbers are in log.jsonl", reason)
+            self._is_told = True
 
 
 def widen_stem(model: TransVCL, channels: int) -> dict[str, Tensor]:

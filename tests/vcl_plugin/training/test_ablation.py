@@ -93,11 +93,15 @@ def test_run_that_is_done_is_not_run_again_and_stands_in_the_table(ablation, tmp
     assert "| full model | 2 | 0.600 ± 0.141 |" in capsys.readouterr().out
 
 
-def test_pairs_longer_than_those_trained_on_are_left_out(ablation, tmp_path):
+def test_pairs_longer_than_those_trained_on_are_left_out_and_named(ablation, tmp_path, capsys):
     class Nothing:
         def localize(self, query, reference):
             return []
 
     folder = Folder(make_folder(tmp_path / "pairs", count=3))  # 40 and 50 seconds
     assert len(ablation.localize_short(Nothing(), folder, 50)["refined"]) == 3
+    assert "left out" not in capsys.readouterr().err
     assert ablation.localize_short(Nothing(), folder, 45) == {"alone": [], "refined": []}
+    said = capsys.readouterr().err
+    assert "3 of 3 pairs are left out" in said
+    assert all(f"{each.query_id} {each.reference_id}" in said for each in folder.pairs)

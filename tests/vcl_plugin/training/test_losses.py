@@ -129,6 +129,37 @@ def test_weight_scales_a_negative_pair():
     assert half.video.item() == pytest.approx(0.5 * full.video.item(), rel=1e-5)
 
 
+@pytest.mark.parametrize("is_taught", [False, True])
+def test_weight_of_copies_changes_every_term_by_that_weight(is_taught):
+    pairs = [replace(plant(n), is_taught=is_taught) for n in (1, 2)]
+    _, _, full = run(pairs)
+    _, _, half = run([replace(each, weight=0.5) for each in pairs])
+    assert full.box.item() > 0
+    for name in ("box", "objectness", "classes", "video"):
+        expected = 0.5 * getattr(full, name).item()
+        assert getattr(half, name).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_taught_pairs_are_divided_by_their_own_cells_as_in_the_release():
+    marked, taught = plant(1), plant(2)
+    weight = 0.5
+    _, output, both = run([marked, replace(taught, weight=weight, is_taught=True)])
+
+    def measure(place, pair):
+        row = type(output)(
+            *(
+                each[place : place + 1] if each is not None and len(each) == 2 else each
+                for each in output
+            )
+        )
+        return measure_loss(row, [pair], GRID, 64, Loss())
+
+    alone, other = measure(0, marked), measure(1, taught)
+    for name in ("box", "objectness", "classes"):
+        expected = getattr(alone, name).item() + weight * getattr(other, name).item()
+        assert getattr(both, name).item() == pytest.approx(expected, rel=1e-5)
+
+
 def test_release_sums_the_video_term_over_the_batch():
     pairs = [plant(1), plant(2), plant(4), plant(5)]
     _, _, mean = run(pairs)

@@ -20,6 +20,7 @@ from vcl_plugin.training.pseudo import (
     Trust,
     judge_pair,
     label_pairs,
+    may_infer_negatives,
     measure_trust,
 )
 from vcl_plugin.training.recipe import Data, Loop, Pseudo
@@ -39,8 +40,8 @@ FAINT = Segment(Span(10, 15), Span(3, 8), 0.05)
         ([AGAIN, SURE], None, [[0, 3, 5, 8]], [], True),
         ([SURE, FAINT], None, [[0, 3, 5, 8]], [], True),
         ([UNSURE], None, None, [], None),
-        ([FAINT], None, [], [], False),
-        ([], None, [], [], False),
+        ([FAINT], None, None, [], None),
+        ([], None, None, [], None),
         ([SURE], False, [], [], False),
         ([UNSURE], True, None, [], True),
         ([SURE, UNSURE], True, [[0, 3, 5, 8]], [[10, 3, 15, 8]], True),
@@ -49,6 +50,30 @@ FAINT = Segment(Span(10, 15), Span(3, 8), 0.05)
 def test_what_a_teachers_answer_teaches(found, is_copy, boxes, doubtful, verdict):
     row = judge_pair(found, is_copy, CHOICES)
     assert (row["boxes"], row["doubtful"], row["is_copy"]) == (boxes, doubtful, verdict)
+
+
+@pytest.mark.parametrize(
+    ("is_asked", "recall", "may_deny"),
+    [(False, 1.0, False), (True, None, False), (True, 0.5, False), (True, 0.97, True)],
+)
+def test_negatives_are_inferred_when_asked_and_from_a_teacher_of_measured_recall(
+    is_asked, recall, may_deny
+):
+    trust = Trust((1.0, 0.0), (1.0, 0.0), recall)
+    choices = replace(CHOICES, infer_negatives=is_asked)
+    assert may_infer_negatives(trust, choices) == may_deny
+    row = judge_pair([FAINT], None, choices, may_deny)
+    assert row["is_copy"] is (False if may_deny else None)
+
+
+def test_recall_of_a_teacher_is_the_share_of_known_copies_it_saw():
+    box = [(0.0, 3.0, 5.0, 8.0)]
+    judged = [
+        JudgedPair("q", "r", found=box, truth=box, scores=[0.9]),
+        JudgedPair("q", "s", found=[], truth=box, scores=[]),
+        JudgedPair("q", "t", found=[], truth=[], scores=[]),
+    ]
+    assert measure_trust(judged, CHOICES).recall == 0.5
 
 
 def test_a_teacher_is_trusted_more_where_a_copy_is_known_to_be():
@@ -61,7 +86,7 @@ def test_a_teacher_is_trusted_more_where_a_copy_is_known_to_be():
             *[(miss, [], 0.3)] * 6,
         ]
     ]
-    trust = measure_trust(judged)
+    trust = measure_trust(judged, CHOICES)
     assert calibrate(0.3, trust.copies) > calibrate(0.3, trust.any)
 
 
@@ -77,7 +102,7 @@ def test_faint_scores_of_a_short_run_are_trusted_by_what_they_turned_out_to_be_w
     monkeypatch.setattr("vcl_plugin.training.pseudo.TransVCLLocalizer", Faint)
     bare = LabelledShare(PlantedPairs(size=4), 1e-9, "unlabelled")
     as_they_are = label_pairs(None, bare, CHOICES)
-    assert {row["is_copy"] for row in as_they_are} == {False}
+    assert {row["is_copy"] for row in as_they_are} == {None}
     calibrated = label_pairs(None, bare, CHOICES, Trust(any=(1.0, 4.0), copies=(1.0, 0.0)))
     assert [len(row["boxes"]) for row in calibrated] == [1] * 4
 
@@ -161,3 +186,15 @@ def test_run_without_all_labels_trains_a_teacher_first(tmp_path, supervision):
         weak = LabelledShare(FolderPairs([folder]), 0.3, "unlabelled", is_weak=True)
         for number, row in enumerate(rows[0]):
             assert row["is_copy"] == weak.pair(number).is_copy
+
+
+def test_run_whose_teacher_is_sure_of_nothing_learns_from_labelled_pairs_alone(tmp_path, caplog):
+    folder = make_folder(tmp_path / "pairs", count=20)
+    recipe = replace(
+        RECIPE,
+        data=Data(folders=(folder,), label_fraction=0.3),
+        pseudo=Pseudo(teacher_steps=2, min_confidence=1.0),
+        loop=Loop(steps=2, batch=2, warmup=1, supervision="semi"),
+    )
+    assert Run(recipe, tmp_path / "run").train().exists()
+    assert "sure of no pair" in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -179,3 +180,17 @@ def test_checkpoint_of_another_recipe_is_refused_by_the_field_that_differs(tmp_p
     other = replace(recipe, loop=replace(recipe.loop, rate=0.5))
     with pytest.raises(Refused, match=r"loop\.rate"):
         Run(other, tmp_path / "run").train()
+
+
+def test_run_goes_on_where_matplotlib_is_missing(tmp_path, monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # what an import of it then meets
+    folder = make_folder(tmp_path / "pairs", count=3)
+    recipe = replace(
+        RECIPE,
+        data=Data(folders=(folder,)),
+        loop=replace(RECIPE.loop, steps=40, bypass=40),
+        validation=Validation(folder, every=40),
+    )
+    assert Run(recipe, tmp_path / "run").train().exists()
+    assert not (tmp_path / "run" / "curves.png").exists()
+    assert caplog.text.count("no curves.png is drawn") == 1
