@@ -34,6 +34,9 @@ PICTURE_MEAN, PICTURE_SCALE = 127.0, 128.0
 BN_EPSILON = 1e-3
 # (repeats, first stride) of the seven stages; kernels and channels are read from the weights.
 STAGES = ((1, 1), (2, 2), (2, 2), (3, 2), (3, 1), (4, 2), (1, 1))
+# Pixels of either side. It was fitted at 160 to 224; at 192 it finds as much as at 224 and takes
+# three quarters of the time.
+SIDE = 192
 FEATURES = 1280 + 672
 # The widened input of this block, at a sixteenth of the picture, keeps more of the place and the
 # texture than the network's last layer does: two seconds of one shot differ there.
@@ -75,7 +78,7 @@ class Lite0Descriptor:
     def __init__(
         self,
         weights: str | Path | None = None,
-        side: int = 224,
+        side: int = SIDE,
         power: float = 3.0,
         threads: int = 0,
         cache_dir: str | Path | None = None,

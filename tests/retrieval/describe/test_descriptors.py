@@ -141,7 +141,7 @@ def test_the_fingerprint_changes_with_weights_size_and_pooling(
     save_file(weights, tmp_path / "head.safetensors")
     keys = {
         descriptor.fingerprint.key,
-        Lite0Descriptor(side=192, cache_dir=tmp_path, threads=1).fingerprint.key,
+        Lite0Descriptor(side=224, cache_dir=tmp_path, threads=1).fingerprint.key,
         Lite0Descriptor(power=4.0, cache_dir=tmp_path, threads=1).fingerprint.key,
         Lite0Descriptor(
             weights=tmp_path / "head.safetensors", cache_dir=tmp_path, threads=1

@@ -233,7 +233,7 @@ def test_a_fit_writes_weights_that_the_descriptor_reads(tmp_path: Path) -> None:
     assert (tmp_path / "state").exists()
     assert make_network(tmp_path / "lite0.safetensors").weight.shape == (256, 1952)
     descriptor = load_descriptor(
-        "lite0", weights=tmp_path / "lite0.safetensors", cache_dir=tmp_path, threads=1
+        "lite0", weights=tmp_path / "lite0.safetensors", cache_dir=tmp_path, threads=1, side=224
     )
     pictures = np.stack([np.asarray(picture(number, (224, 224))) for number in range(2)])
     maps = run_graph(build_first_blocks(read_backbone(find_backbone())), pictures)
