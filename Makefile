@@ -38,12 +38,12 @@ $(VENV)/bin/pip:
 
 $(VENV)/.runtime: pyproject.toml setup.py constraints.txt | $(VENV)/bin/pip
 	@echo "installing into $(VENV) (a minute or two, once)"
-	@$(PIP) --editable '.[cpu,embedded]'
+	@$(PIP) --editable '.[cpu,embedded,web]'
 	@touch $@
 
 $(VENV)/.developer: $(VENV)/.runtime
 	@echo "installing the tools of tests and checks into $(VENV) (once)"
-	@$(PIP) --editable '.[cpu,embedded,train,dev]'
+	@$(PIP) --editable '.[cpu,embedded,web,train,dev]'
 	@touch $@
 
 $(VENV)-milvus/.ready: pyproject.toml setup.py constraints.txt

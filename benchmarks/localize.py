@@ -1,6 +1,7 @@
 """Our TransVCL against the release's arithmetic on the same pairs: ratios, memory, long videos.
 
     python benchmarks/localize.py                 ratios at 60, 300, 600 and 1200 frames, 1 x 8
+    python benchmarks/localize.py --shipped       what ships (`transvcl`), with and without a copy
     python benchmarks/localize.py --cascade       sure negatives
     python benchmarks/localize.py --memory        peak memory of one 1200 x 1200 pair
     python benchmarks/localize.py --long          a 2-hour pair: peak memory and seconds
@@ -36,6 +37,7 @@ from golden_weights import golden_pair, golden_state_dict  # noqa: E402
 from padded_transvcl import run_padded  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from vcl_plugin import load_localizer  # noqa: E402
 from vcl_plugin.localize.detection import TransVCLLocalizer  # noqa: E402
 from vcl_plugin.localize.weights import Cascade  # noqa: E402
 from vcl_plugin.model import SMALL, TransVCL  # noqa: E402
@@ -202,17 +204,60 @@ def run_alone(task: str) -> None:
     print(f"{said}: peak {peak:.0f} MB ({before:.0f} MB after imports), {seconds:.1f} s")
 
 
+def make_film(frames: int, seed: int) -> np.ndarray:
+    """Shots of three to nine seconds, each drifting away from its first frame."""
+    draw = np.random.default_rng(seed)
+    rows: list[np.ndarray] = []
+    while len(rows) < frames:
+        length = int(draw.integers(3, 10))
+        base, drift = draw.standard_normal((2, 256))
+        rows += [base + 0.7 * drift * step / length for step in range(length)]
+    film = np.array(rows[:frames], np.float32)
+    return film / np.linalg.norm(film, axis=1, keepdims=True)
+
+
+def compare_shipped(sizes: list[int], turns: int) -> None:
+    """The whole path of `load_localizer("transvcl")` beside the release's network alone."""
+    model, localizer = golden_network(), load_localizer("transvcl", device="cpu")
+    print("frames   release     with a copy        without one")
+    for frames in sizes:
+        other, reference = make_film(frames, 1), make_film(frames, 2)
+        copied = other.copy()
+        copied[frames // 4 : frames // 2] = reference[frames // 4 : frames // 2]
+        assert localizer.localize(copied, reference)
+        assert not localizer.localize(other, reference)
+        tensors = torch.from_numpy(copied), [torch.from_numpy(reference)]
+        contestants: dict[str, Callable[[], Any]] = {
+            "release": lambda t=tensors: run_padded(model, t[0], t[1], 1),
+            "copy": lambda q=copied, r=reference: localizer.localize(q, r),
+            "none": lambda q=other, r=reference: localizer.localize(q, r),
+        }
+        seconds = take_turns(contestants, turns)
+        release, copy, none = (1000 * np.median(seconds[k]) for k in ("release", "copy", "none"))
+        with_copy, without = (
+            np.median(seconds["release"] / seconds[name]) for name in ("copy", "none")
+        )
+        print(
+            f"{frames:6d}  {release:5.0f} ms  {copy:6.1f} ms, {with_copy:4.1f}x  "
+            f"{none:6.1f} ms, {without:5.1f}x",
+            flush=True,
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--frames", type=int, nargs="+", default=[60, 300, 600, 1200])
     parser.add_argument("--turns", type=int, default=5)
-    for section in ("cascade", "memory", "long", "runtimes"):
+    for section in ("shipped", "cascade", "memory", "long", "runtimes"):
         parser.add_argument(f"--{section}", action="store_true")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     if chosen.alone:
         run_alone(chosen.alone)
+        return
+    if chosen.shipped:
+        compare_shipped(chosen.frames, chosen.turns)
         return
     if chosen.cascade:
         compare_cascade(chosen.turns)

@@ -83,8 +83,11 @@ def examine(settings: Settings) -> Iterator[Finding]:
     if database.running:
         yield from _check_references(settings, connect(settings.database_url or database.where))
     yield _check_plugin("pooler", settings.pooler, load_pooler)
-    yield _check_plugin(
-        "localizer", settings.localizer, lambda name: load_localizer(name, weights=weights)
+    yield _check_localizer(
+        settings,
+        _check_plugin(
+            "localizer", settings.localizer, lambda name: load_localizer(name, weights=weights)
+        ),
     )
 
 
@@ -284,6 +287,25 @@ def _check_plugin(part: str, name: str, load: Callable[[str], object]) -> Findin
         said = f"{type(error).__name__}: {error}"
         return Finding(part, f"{name} cannot be loaded ({said})", f"correct {variable(part)}")
     return Finding(part, f"{name}, {getattr(loaded, 'fingerprint', 'no fingerprint')}")
+
+
+def _check_localizer(settings: Settings, found: Finding) -> Finding:
+    """Whether a localizer that learnt from one descriptor is given those of another."""
+    if not found.is_well:
+        return found
+    weights = settings.weights or None
+    learnt = getattr(load_localizer(settings.localizer, weights=weights), "descriptor", None)
+    try:
+        key = load_descriptor(settings.descriptor).fingerprint.key
+    except Exception:  # the finding about the descriptor says so
+        return found
+    if learnt is None or learnt == key:
+        return found
+    return Finding(
+        "localizer",
+        f"{found.found} learnt from {learnt}, but videos are described by {key}",
+        "set VCL_WEIGHTS to weights that learnt from it, or teach them (`vcl lines`)",
+    )
 
 
 def _check_references(settings: Settings, database: Engine) -> Iterator[Finding]:

@@ -98,7 +98,12 @@ def _widened(entries: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _digest(config: TransVCLConfig, entries: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256(config.to_json().encode())
+    return digest_weights(config.to_json(), entries)
+
+
+def digest_weights(config: str, entries: Mapping[str, Tensor]) -> str:
+    """Twelve hex digits over a config and every weight."""
+    digest = hashlib.sha256(config.encode())
     for name in sorted(entries):
         value = entries[name].detach().cpu().contiguous()
         digest.update(f"{name}|{value.dtype}|{tuple(value.shape)}|".encode())

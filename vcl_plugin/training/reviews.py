@@ -16,7 +16,6 @@ from sqlalchemy import Connection, text
 from retrieval.database import transaction
 from retrieval.engine import RetrievalEngine
 from retrieval.errors import RetrievalError
-from vcl_plugin.claims.claims import ENGINE
 from vcl_plugin.evaluation.folder import LabelledPair, write_folder
 from vcl_plugin.training.datasets import write_weak
 
@@ -37,11 +36,10 @@ def read_decisions(connection: Connection) -> dict[PairKey, bool]:
         JOIN segments ON segments.claim_id = claims.id
         WHERE (claims.status IN ('active', 'upheld')
                OR claims.status = 'released' AND claims.reason IS NOT NULL)
-          AND EXISTS (SELECT 1 FROM claim_events
-                      WHERE claim_events.claim_id = claims.id AND claim_events.actor <> :engine
-                        AND claim_events.to_status = claims.status)
-        ORDER BY 1, 2"""),
-        {"engine": ENGINE},
+          AND EXISTS (SELECT 1 FROM claim_decisions
+                      WHERE claim_decisions.claim_id = claims.id
+                        AND claim_decisions.to_status = claims.status)
+        ORDER BY 1, 2""")
     )
     return {(row.query_id, row.reference_id): bool(row.is_copy) for row in rows}
 
