@@ -27,21 +27,35 @@ VIDEO, SEARCH, PAIR = "video", "search", "pair"
 FILE = f"{VIDEO}, {SEARCH}"
 ARRAY = f"{VIDEO}, {PAIR}"
 COMMAND = "command"
+HTTP = "HTTP"
 CODES: dict[str, tuple[str, str]] = {
     "attempts_exhausted": (
         f"{VIDEO}, {SEARCH}, {PAIR}",
         "every attempt (`VCL_MAX_ATTEMPTS`) failed; the last reason is in `message`",
     ),
     "bad_arguments": (VIDEO, "the message that registered it had a wrong or over-long argument"),
+    "bad_cursor": (COMMAND, "a cursor of another list or order; begin again without one"),
+    "bad_decision": (COMMAND, "a decision, a reason or a note that a claim cannot have"),
+    "bad_filter": (COMMAND, "a filter or an order that claims cannot be listed by"),
     "bad_descriptors": (ARRAY, "the file holds no usable descriptors"),
     "bad_folder": (COMMAND, "a benchmark folder that cannot be read"),
+    "body_too_large": (HTTP, "more bytes than a request may have"),
     "bad_setting": (COMMAND, "a `VCL_*` variable with a value it cannot have"),
     "bad_value": (COMMAND, "a text that PostgreSQL cannot keep: NUL or half a character"),
+    "cancelled": (SEARCH, "somebody ended it; `message` says who"),
     "changed": (FILE, "the file holds another video than when it was registered"),
     "described_again": (PAIR, "its descriptors were lost and are being made; it waits for them"),
     "decoder_died": (FILE, "the decoder crashed on the file"),
     "empty": (FILE, "the file has no bytes"),
     "empty_index": (SEARCH, "there is no reference to search"),
+    "forbidden": (HTTP, "the role of the key may not do this, or it concerns all owners"),
+    "forged": (HTTP, "a form without the token of its session, or from another site"),
+    "idempotency_busy": (HTTP, "the first request with that key is under way"),
+    "idempotency_mismatch": (HTTP, "the `Idempotency-Key` was used for another request"),
+    "missing_web": (COMMAND, "`vcl serve` without the extra `web`"),
+    "no_access": (HTTP, "no key, a wrong one or a revoked one"),
+    "too_busy": (HTTP, "too many requests are under way; try again"),
+    "too_fast": (HTTP, "more requests a second than `VCL_REQUESTS_PER_SECOND`"),
     "error": (COMMAND, "an error without a code of its own; the sentence says what happened"),
     "fingerprint_mismatch": (ARRAY, "descriptors of two kinds were about to meet"),
     "incomplete": (COMMAND, "a search that is `incomplete`: pairs of it could not be compared"),
@@ -50,6 +64,7 @@ CODES: dict[str, tuple[str, str]] = {
     "missing": (FILE, "there is no file at the path"),
     "missing_matplotlib": (COMMAND, "a picture was asked for without the extra `train`"),
     "missing_weights": (COMMAND, "a weights file is absent, unreadable or of another network"),
+    "moved": (COMMAND, "the claim is in another state than the one it was seen in"),
     "no_descriptors": (SEARCH, "the query has no descriptors to compare"),
     "no_frames": (f"{VIDEO}, {SEARCH}, {PAIR}", "no frame decodes, or the array has no row"),
     "no_video_stream": (FILE, "audio only"),
@@ -58,12 +73,14 @@ CODES: dict[str, tuple[str, str]] = {
     "not_found": (f"{ARRAY}, {COMMAND}", "an id, a name or a path that does not exist"),
     "not_registered": (f"{VIDEO}, {SEARCH}, {PAIR}", "nobody registered that id"),
     "not_video": (FILE, "no known video format: text, a picture, a playlist"),
+    "nothing_to_undo": (COMMAND, "the last event of the claim is no decision of yours"),
     "other_localizer": (PAIR, "it waits for a worker with the model it asks for; does not count"),
     "outside_media_roots": (
         f"{VIDEO}, {SEARCH}, {PAIR}",
         "the path, with links followed, lies in none of `VCL_MEDIA_ROOTS`",
     ),
     "query_is_reference": (SEARCH, "a remark on a search that is `done`"),
+    "reason_missing": (COMMAND, "a release that does not say why"),
     "references_outdated": (
         SEARCH,
         "a remark on a search that is `done`: some references only another descriptor described",
@@ -82,6 +99,7 @@ CODES: dict[str, tuple[str, str]] = {
         "does not count",
     ),
     "timeout": (COMMAND, "the time to wait is over; the work goes on"),
+    "too_late": (COMMAND, "the minute in which a decision can be taken back is over"),
     "too_large": (FILE, "pictures or memory beyond reason"),
     "too_long": (
         f"{VIDEO}, {SEARCH}, {PAIR}",

@@ -12,6 +12,7 @@
     │   └── SchemaIncomplete       a table is missing that may be there at the next look
     ├── NotFound                   an id, a name or a path that does not exist
     └── Refused                    a request that is understood and may not be done
+        └── Moved                  what it is about is in another state than it needs
 
 An error's text says what happened, with which value, and what to do about it. Its `code` is the
 stable word that tables and JSON carry; the text may be reworded, the code may not.
@@ -89,3 +90,7 @@ class Unreadable(RetrievalError):
 
 class Refused(RetrievalError):
     code = "refused"
+
+
+class Moved(Refused):
+    """Codes: refused, moved."""

@@ -80,12 +80,24 @@ class Settings:
     task_seconds: float = _setting(
         7200.0, "a process at work on one task for so long is taken for hung and killed", 1
     )
+    auth: str = _setting("keys", "who may use `vcl serve`: keys, or proxy (a trusted header)")
+    auth_header: str = _setting("X-Forwarded-User", "header in which a proxy names the user")
+    trusted_proxies: str = _setting(
+        "127.0.0.1,::1", "addresses or networks of proxies that are believed, by commas"
+    )
+    max_upload_bytes: int = _setting(20 * 2**30, "most bytes of a video that is uploaded", 1)
+    requests_per_second: float = _setting(
+        200.0, "most requests a second of one key or address, on average", 1
+    )
+    webhook_private: bool = _setting(False, "send webhooks to private addresses, too")
     service_timeout: float = _setting(60.0, "seconds to wait for PostgreSQL and the broker", 1)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "home", Path(self.home).expanduser().absolute())
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
             raise BadSetting(f"VCL_DEVICE is {self.device!r}; use auto, cpu, cuda or cuda:N")
+        if self.auth not in ("keys", "proxy"):
+            raise BadSetting(f"VCL_AUTH is {self.auth!r}; use keys or proxy")
         object.__setattr__(self, "broker_url", _require_certificate(self.broker_url))
         for name, (pattern, example) in _ADDRESSES.items():
             url = getattr(self, name)
@@ -109,13 +121,21 @@ class Settings:
 
     @property
     def roots(self) -> tuple[Path, ...]:
-        """The media roots; none means that paths are not confined."""
+        """The media roots; none means that paths are not confined.
+
+        What is uploaded over HTTP lies in a folder of our own, which is always one of them.
+        """
         names = (each.strip() for each in self.media_roots.split(os.pathsep))
-        return tuple(Path(name) for name in names if name)
+        roots = tuple(Path(name) for name in names if name)
+        return (*roots, self.upload_dir) if roots else ()
 
     @property
     def store_dir(self) -> Path:
         return self.home / "store"
+
+    @property
+    def upload_dir(self) -> Path:
+        return self.home / "uploads"
 
     @property
     def index_dir(self) -> Path:

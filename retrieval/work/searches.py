@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from sqlalchemy import Connection, Engine, text
 
 from retrieval.database import transaction
-from retrieval.errors import NotFound, Refused, ServiceUnavailable
+from retrieval.errors import Moved, NotFound, Refused, ServiceUnavailable
 from retrieval.records import Search, SearchStatus
 from retrieval.work import catalogue
 from retrieval.work.uploads import UNKNOWN, note_upload
@@ -99,7 +99,7 @@ def count_opened(connection: Connection, search_id: str, total: int, left: int) 
                message = CASE WHEN status <> 'failed' THEN message END,
                status = CASE WHEN pairs_left + :left = 0 THEN {_OUTCOME} ELSE 'localizing' END,
                finished_at = CASE WHEN pairs_left + :left = 0 THEN now() END
-        WHERE id = :id"""),
+        WHERE id = :id AND reason IS DISTINCT FROM 'cancelled'"""),
         {"id": search_id, "total": total, "left": left},
     )
 
@@ -182,6 +182,25 @@ def fail_search(connection: Connection, search_id: str, code: str, message: str)
         WHERE id = :id AND status IN ('waiting', 'running')"""),
         {"id": search_id, "code": code, "message": message},
     )
+
+
+def cancel_search(connection: Connection, search_id: str, actor: str) -> Search:
+    """End a search that is under way; what was found stays, and its pairs are left to others.
+
+    A worker that plans it meanwhile finds it closed.
+    """
+    cancelled = connection.execute(
+        text("""
+        UPDATE searches SET status = 'failed', reason = 'cancelled',
+               message = 'cancelled by ' || CAST(:actor AS text), finished_at = now(),
+               leased_by = NULL, lease_until = NULL
+        WHERE id = :id AND status IN ('waiting', 'running', 'localizing')"""),
+        {"id": search_id, "actor": actor},
+    ).rowcount
+    search = read_search(connection, search_id)
+    if not cancelled and search.reason != "cancelled":
+        raise Moved(f"search {search_id} is {search.status} and cannot be cancelled any more")
+    return search
 
 
 def annotate_search(connection: Connection, search_id: str, code: str, message: str) -> None:

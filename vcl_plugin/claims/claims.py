@@ -10,8 +10,9 @@ Nothing outside this module moves a claim.
 
 The engine alone may also take back what it did itself, as long as no person has decided anything:
 potential, active and expired follow the evidence both ways (`settlement`). Whatever moves a claim
-writes an event in the same transaction. A claim that a person released as `authorised` was released
-for the uploads of that time: uploaded again by somebody else, it is raised again.
+writes an event in the same transaction. A decision that was taken back counts as none. A claim that
+a person released as `authorised` was released for the uploads of that time: uploaded again by
+somebody else, it is raised again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from retrieval.errors import NotFound, Refused
+from retrieval.errors import Moved, NotFound, Refused
 from vcl_plugin.claims.policies import say_actions
 
 TRANSITIONS: dict[str, frozenset[str]] = {
@@ -59,6 +60,14 @@ def decide_claim(
     note: str | None = None,
 ) -> None:
     """Move a claim to another status; the event is written in the same transaction."""
+    current = check_decision(connection, claim_id, status, actor, reason)
+    move_claim(connection, claim_id, current, status, actor, reason, note)
+
+
+def check_decision(
+    connection: Connection, claim_id: int, status: str, actor: str, reason: str | None = None
+) -> str:
+    """The status of a claim that may be decided so; its row is locked."""
     claim = connection.execute(
         text("""
         SELECT claims.status, claims.asset_id, assets.title, assets.removed_at FROM claims
@@ -68,10 +77,12 @@ def decide_claim(
     if claim is None:
         raise NotFound(f"there is no claim {claim_id}; `vcl claims list` shows them all")
     current = claim.status
+    if status not in TRANSITIONS:
+        raise Refused(f"{status!r} is no status of a claim; use one of {', '.join(TRANSITIONS)}")
     if status not in TRANSITIONS[current]:
         open_ways = ", ".join(sorted(TRANSITIONS[current]))
         rest = f"; only {open_ways}" if open_ways else ": it is closed for good"
-        raise Refused(f"claim {claim_id} is {current} and cannot become {status}{rest}")
+        raise Moved(f"claim {claim_id} is {current} and cannot become {status}{rest}")
     if actor == ENGINE:
         raise Refused(f"{ENGINE!r} is how the history names the engine; decide in your own name")
     if claim.removed_at is not None and status in STANDING:
@@ -81,7 +92,7 @@ def decide_claim(
         )
     if reason is not None and reason not in REASONS:
         raise Refused(f"{reason!r} is no reason for a claim; use one of {', '.join(REASONS)}")
-    move_claim(connection, claim_id, current, status, actor, reason, note)
+    return str(current)
 
 
 def list_claims(
@@ -190,15 +201,22 @@ def move_claim(
     reason: str | None,
     note: str | None,
     change: Change | None = None,
+    led_by: int | None = None,
+    undoes: int | None = None,
 ) -> None:
-    """Write a transition that the caller has checked, with its event."""
+    """Write a transition that the caller has checked, with its event.
+
+    `led_by` is the claim whose decision moved this one, `undoes` the event that is taken back.
+    """
     connection.execute(
         text("""
         UPDATE claims SET status = :status, reason = :reason, updated_at = now()
         WHERE id = :id"""),
         {"id": claim_id, "status": to_status, "reason": reason},
     )
-    _write_event(connection, claim_id, actor, from_status, to_status, reason, note, change)
+    _write_event(
+        connection, claim_id, actor, from_status, to_status, reason, note, change, led_by, undoes
+    )
     if (to_status, reason) == ("released", "authorised"):
         _allow_uploads(connection, claim_id, actor)
 
@@ -248,14 +266,18 @@ def _write_event(
     reason: str | None,
     note: str | None,
     change: Change | None,
+    led_by: int | None = None,
+    undoes: int | None = None,
 ) -> None:
     """The history names the change of a rule in words, for whoever reads it, and by its number."""
     if change is not None:
         note = f"{note}, since {change}"
     connection.execute(
         text("""
-        INSERT INTO claim_events (claim_id, actor, from_status, to_status, reason, note, change_id)
-        VALUES (:claim, :actor, :from_status, :to_status, :reason, :note, :change)"""),
+        INSERT INTO claim_events (claim_id, actor, from_status, to_status, reason, note, change_id,
+                                  led_by, undoes)
+        VALUES (:claim, :actor, :from_status, :to_status, :reason, :note, :change, :led_by,
+                :undoes)"""),
         {
             "claim": claim_id,
             "actor": actor,
@@ -264,5 +286,7 @@ def _write_event(
             "reason": reason,
             "note": note,
             "change": None if change is None else change.id,
+            "led_by": led_by,
+            "undoes": undoes,
         },
     )

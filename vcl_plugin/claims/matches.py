@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from retrieval.records import Segment, Span
-from vcl_plugin.claims.claims import ENGINE, STANDING
+from vcl_plugin.claims.claims import STANDING
 from vcl_plugin.claims.guard import cut_segment
 from vcl_plugin.claims.policies import Evidence
 
@@ -44,8 +44,7 @@ def read_matches(
                       THEN reference_videos.asset_id
                  WHEN reference_videos.asset_id IS NULL
                       THEN CASE WHEN claims.status = ANY(:standing) THEN claims.asset_id END
-                 WHEN EXISTS (SELECT 1 FROM claim_events
-                              WHERE claim_id = claims.id AND actor <> :engine)
+                 WHEN EXISTS (SELECT 1 FROM claim_decisions WHERE claim_id = claims.id)
                       THEN claims.asset_id
                  ELSE reference_videos.asset_id END
         JOIN videos AS query ON query.id = segments.query_id
@@ -56,7 +55,6 @@ def read_matches(
         {
             "query": query_id,
             "assets": None if asset_ids is None else list(asset_ids),
-            "engine": ENGINE,
             "standing": list(STANDING),
         },
     ).all()

@@ -62,7 +62,16 @@ def release_and_exclude(
         ).all()
         for sibling in bare:
             why = f"rests only on footage excluded with claim {claim_id}"
-            move_claim(connection, sibling.id, sibling.status, "released", actor, reason, why)
+            move_claim(
+                connection,
+                sibling.id,
+                sibling.status,
+                "released",
+                actor,
+                reason,
+                why,
+                led_by=claim_id,
+            )
             siblings.append(sibling.id)
         settle_claims(connection, query_id, change)
     return siblings

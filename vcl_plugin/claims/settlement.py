@@ -132,12 +132,12 @@ def _settle(
         decided |= decide(policy, evidence, places)
     claim = connection.execute(
         text("""
-        SELECT id, status, EXISTS (SELECT 1 FROM claim_events
-                                   WHERE claim_id = claims.id AND actor <> :engine) AS is_decided,
+        SELECT id, status, EXISTS (SELECT 1 FROM claim_decisions
+                                   WHERE claim_id = claims.id) AS is_decided,
                (status, reason) = ('released', 'authorised') AND upload_id IS NOT NULL
                    AS was_for_uploads
         FROM claims WHERE asset_id = :asset AND query_id = :query"""),
-        {"asset": asset_id, "query": query_id, "engine": ENGINE},
+        {"asset": asset_id, "query": query_id},
     ).first()
     if not decided:
         if claim is None:
@@ -232,13 +232,11 @@ def _expire_bare(
         SELECT claims.id, claims.status FROM claims JOIN assets ON assets.id = claims.asset_id
         WHERE claims.query_id = :query AND claims.status = ANY(:standing)
           AND assets.removed_at IS NULL AND NOT claims.asset_id = ANY(:assets)
-          AND NOT EXISTS (SELECT 1 FROM claim_events
-                          WHERE claim_id = claims.id AND actor <> :engine)"""),
+          AND NOT EXISTS (SELECT 1 FROM claim_decisions WHERE claim_id = claims.id)"""),
         {
             "query": query_id,
             "standing": list(STANDING),
             "assets": list(asset_ids),
-            "engine": ENGINE,
         },
     ).all()
     for claim in bare:
@@ -253,7 +251,7 @@ def _recount(connection: Connection, query_id: str) -> None:
     connection.execute(
         text("""
         WITH found AS MATERIALIZED (
-            SELECT claims.id, coalesce(range_agg(CASE
+            SELECT claims.id, claims.manual_spans + coalesce(range_agg(CASE
                        WHEN claims.status = ANY(:standing)
                             AND segments.reference_id IN (SELECT video_id FROM reference_exclusions)
                        THEN infringing_spans(segments.reference_id, query_span, reference_span,

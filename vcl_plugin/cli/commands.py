@@ -61,6 +61,9 @@ COMMANDS = {
         "worker:worker",
         "Run a worker until it is stopped (Ctrl-C, or SIGTERM: work in hand is finished first).",
     ),
+    "serve": Entry(
+        "serve:serve", "Serve the API and the desk until stopped (docs/how-to/serve.md)."
+    ),
     "ingest": Entry(
         "ingest:ingest",
         "Describe every video of a folder; with --owner or --asset they become references.",
@@ -97,6 +100,7 @@ COMMANDS = {
         "train:finish",
         "Fit rating, thresholds and limits of trained weights anew: the last step of `vcl train`.",
     ),
+    "lines": Entry("lines:app", "Teach the network that the method `transvcl` ships with."),
     "report": Entry(
         "report:report", "Print a report: one of the SQL views (docs/reference/sql.md)."
     ),
@@ -105,6 +109,7 @@ COMMANDS = {
     "reference": Entry("catalogue:reference", "Videos that show an asset."),
     "index": Entry("index:app", "The index of all references."),
     "claims": Entry("claims:app", "Claims on uploads, and what became of them."),
+    "key": Entry("key:app", "Keys of the API and the desk."),
     "policy": Entry("policy:app", "What an owner wants done with a match."),
     "benchmark": Entry("benchmark:app", "Make benchmarks: labelled pairs, or edited films."),
     "dataset": Entry("train:dataset", "Bring labelled data into the layout we read."),

@@ -71,8 +71,11 @@ def test_without_roots_every_path_passes_as_it_is(media: Path) -> None:
 
 
 def test_roots_are_absolute_folders_separated_by_colons() -> None:
-    settings = load_settings({"VCL_MEDIA_ROOTS": "/srv/media:/mnt/films/: "})
-    assert settings.roots == (Path("/srv/media"), Path("/mnt/films"))
+    settings = load_settings(
+        {"VCL_HOME": "/srv/vcl", "VCL_MEDIA_ROOTS": "/srv/media:/mnt/films/: "}
+    )
+    assert settings.roots[:-1] == (Path("/srv/media"), Path("/mnt/films"))
+    assert settings.roots[-1] == Path("/srv/vcl/uploads")  # what came over HTTP
     assert load_settings({}).roots == ()
     with pytest.raises(BadSetting, match="VCL_MEDIA_ROOTS names 'media'"):
         load_settings({"VCL_MEDIA_ROOTS": "media"})

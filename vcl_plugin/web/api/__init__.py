@@ -1,0 +1,1 @@
+"""The endpoints of `/api/v1`, one noun a file; each has a `router`."""
