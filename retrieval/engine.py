@@ -97,9 +97,12 @@ class RetrievalEngine:
         log.info("loaded %s and %s", self.localizer.fingerprint, self.index_key)
         self.refresh_index()
 
-    def register(self, path: Path, title: str | None = None) -> str:
+    def register(
+        self, path: Path, title: str | None = None, content_hash: str | None = None
+    ) -> str:
         """A row for that file, found by its content; decoding is a later step."""
-        digest = hash_file(confine_path(path, self.settings.roots))
+        target = confine_path(path, self.settings.roots)
+        digest = content_hash or hash_file(target)
         with transaction(self.database) as connection:
             return catalogue.register_file(connection, path.absolute(), digest, title)
 

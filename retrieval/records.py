@@ -307,6 +307,9 @@ class Search:
     pairs_left: int
     pairs_quarantined: int
     seconds: float | None  # from the asking to the end
+    asked_by: str | None  # the key that asked over HTTP
+    created_at: datetime
+    finished_at: datetime | None
 
     def as_dict(self) -> dict[str, Any]:
         """Flat and JSON-ready, as `--json` prints it."""

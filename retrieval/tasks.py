@@ -30,7 +30,7 @@ from retrieval.errors import (
     ServiceUnavailable,
 )
 from retrieval.process import process_engine
-from retrieval.records import VideoStatus
+from retrieval.records import Upload, VideoStatus
 from retrieval.store import Store, StoredDescriptors
 from retrieval.work import catalogue, deliveries, searches
 from retrieval.work.arguments import read_arguments
@@ -44,6 +44,7 @@ from retrieval.work.messages import (
     SWEEP,
     URGENT_PAIRS,
     Message,
+    Priority,
 )
 from retrieval.work.sweeper import mark_unsent
 from retrieval.work.sweeper import sweep as sweep_lost_work
@@ -127,21 +128,37 @@ def enqueue_search(
     external_id: str | None = None,
     url: str | None = None,
     uploaded_at: str | None = None,
+    *,
+    priority: Priority = Priority.URGENT,
+    asked_by: str | None = None,
+    content_hash: str | None = None,
 ) -> str:
     """Register a query video and ask for its search; returns the search's id at once.
 
     The last four tell of the upload: who it is by, in whatever words the caller's system has
     (allow-lists name it), the platform's own id of it, where it is, and when it was uploaded, as of
     ISO 8601. The same content told of again, with other words, is another upload.
+
+    Whoever has hashed the file already says so, and it is not read again.
     """
-    engine = process_engine()
     upload = read_upload(uploader, external_id, url, uploaded_at)
-    query_id = engine.register(Path(path), title)
-    with transaction(engine.database) as connection:
+    query_id = process_engine().register(Path(path), title, content_hash)
+    return enqueue_video(query_id, upload, priority, asked_by)
+
+
+def enqueue_video(
+    query_id: str,
+    upload: Upload = UNKNOWN,
+    priority: Priority = Priority.URGENT,
+    asked_by: str | None = None,
+) -> str:
+    """Ask for a search of a registered video, and tell of an upload of it."""
+    with transaction(process_engine().database) as connection:
+        catalogue.read_video(connection, query_id)
         if upload != UNKNOWN:
             note_upload(connection, query_id, upload)
-        search_id = searches.create_search(connection, query_id)
-    send([Message(SEARCH, {"search_id": search_id})])
+        search_id = searches.create_search(connection, query_id, asked_by=asked_by)
+    send([Message(SEARCH, {"search_id": search_id}, priority.level)])
     return search_id
 
 

@@ -38,6 +38,17 @@ class Queue(StrEnum):
     MAINTENANCE = "maintenance"
 
 
+class Priority(StrEnum):
+    """How urgent a search is, in the words of whoever asks for it."""
+
+    URGENT = "urgent"
+    BULK = "bulk"  # a catalogue: it waits for people who wait
+
+    @property
+    def level(self) -> int:
+        return BULK if self is Priority.BULK else URGENT
+
+
 @dataclass(frozen=True)
 class Route:
     """Where a task waits, and how urgent it is unless its sender says otherwise."""

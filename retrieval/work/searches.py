@@ -12,10 +12,11 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, RowMapping, text
 
 from retrieval.database import transaction
 from retrieval.errors import Moved, NotFound, Refused, ServiceUnavailable
+from retrieval.paging import MOST, Page, cut_page, read_cursor
 from retrieval.records import Search, SearchStatus
 from retrieval.work import catalogue
 from retrieval.work.uploads import UNKNOWN, note_upload
@@ -29,7 +30,12 @@ _OUTCOME = """CASE WHEN searches.reason = 'references_unreadable' OR EXISTS (
     THEN 'incomplete' ELSE 'done' END"""
 
 
-def create_search(connection: Connection, query_id: str, search_id: str | None = None) -> str:
+def create_search(
+    connection: Connection,
+    query_id: str,
+    search_id: str | None = None,
+    asked_by: str | None = None,
+) -> str:
     """A search that waits to be planned. An id that exists already is the same search.
 
     What is searched was uploaded by somebody, unless it is a reference.
@@ -37,9 +43,9 @@ def create_search(connection: Connection, query_id: str, search_id: str | None =
     new_id = search_id or str(uuid.uuid4())
     connection.execute(
         text("""
-        INSERT INTO searches (id, query_id, sent_at) VALUES (:id, :query, now())
+        INSERT INTO searches (id, query_id, sent_at, asked_by) VALUES (:id, :query, now(), :by)
         ON CONFLICT (id) DO NOTHING"""),
-        {"id": new_id, "query": query_id},
+        {"id": new_id, "query": query_id, "by": asked_by},
     )
     found = connection.execute(
         text("SELECT query_id FROM searches WHERE id = :id"), {"id": new_id}
@@ -226,25 +232,66 @@ def plan_again(connection: Connection, search_id: str | None = None) -> list[str
 
 
 def read_search(connection: Connection, search_id: str) -> Search:
-    row = (
-        connection.execute(
-            text("""
-            SELECT searches.id AS search_id, searches.query_id, videos.title AS query,
-                   searches.status, searches.reason, searches.message, searches.pairs_total,
-                   searches.pairs_left,
-                   (SELECT count(*) FROM search_pairs JOIN pairs ON pairs.id = pair_id
-                    WHERE search_id = searches.id AND pairs.status = 'quarantined')
-                       AS pairs_quarantined,
-                   extract(epoch FROM searches.finished_at - searches.created_at)::float AS seconds
-            FROM searches JOIN videos ON videos.id = searches.query_id
-            WHERE searches.id = :id"""),
-            {"id": search_id},
-        )
-        .mappings()
-        .first()
-    )
-    if row is None:
+    found = read_searches(connection, [search_id])
+    if not found:
         raise NotFound(f"there is no search {search_id}")
+    return found[0]
+
+
+def read_searches(connection: Connection, search_ids: Collection[str]) -> list[Search]:
+    """Those of the searches that exist, in no particular order."""
+    rows = connection.execute(
+        text(f"SELECT {_COLUMNS} WHERE searches.id = ANY(:ids)"), {"ids": list(search_ids)}
+    )
+    return [_search(row) for row in rows.mappings()]
+
+
+def list_searches(
+    connection: Connection,
+    statuses: Collection[str] = (),
+    query_id: str | None = None,
+    asked_by: str | None = None,
+    limit: int = 50,
+    after: str | None = None,
+) -> Page[Search]:
+    """A page of searches, the newest first; what is empty or None does not narrow."""
+    unknown = [each for each in statuses if each not in list(SearchStatus)]
+    if unknown:
+        known = ", ".join(SearchStatus)
+        raise Refused(f"{unknown[0]!r} is no status of a search; use {known}", code="bad_filter")
+    limit = max(1, min(limit, MOST))
+    moment, last = read_cursor(after, "searches", str, str)
+    rows = connection.execute(
+        text(f"""
+        SELECT {_COLUMNS}
+        WHERE (CAST(:statuses AS text[]) IS NULL OR searches.status = ANY(:statuses))
+          AND (CAST(:query AS text) IS NULL OR searches.query_id = :query)
+          AND (CAST(:asked_by AS text) IS NULL OR searches.asked_by = :asked_by)
+          AND (CAST(:last AS text) IS NULL
+               OR (searches.created_at, searches.id) < (CAST(:moment AS timestamptz), :last))
+        ORDER BY searches.created_at DESC, searches.id DESC LIMIT :limit"""),
+        {
+            **{"statuses": list(statuses) or None, "query": query_id, "asked_by": asked_by},
+            **{"moment": moment, "last": last, "limit": limit + 1},
+        },
+    )
+    found = [_search(row) for row in rows.mappings()]
+    return cut_page(
+        found, limit, "searches", lambda each: (each.created_at.isoformat(), each.search_id)
+    )
+
+
+_COLUMNS = """
+    searches.id AS search_id, searches.query_id, videos.title AS query, searches.status,
+    searches.reason, searches.message, searches.pairs_total, searches.pairs_left,
+    (SELECT count(*) FROM search_pairs JOIN pairs ON pairs.id = pair_id
+     WHERE search_id = searches.id AND pairs.status = 'quarantined') AS pairs_quarantined,
+    extract(epoch FROM searches.finished_at - searches.created_at)::float AS seconds,
+    searches.asked_by, searches.created_at, searches.finished_at
+    FROM searches JOIN videos ON videos.id = searches.query_id"""
+
+
+def _search(row: RowMapping) -> Search:
     return Search(**{**row, "status": SearchStatus(row["status"])})
 
 

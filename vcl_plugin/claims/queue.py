@@ -6,9 +6,6 @@ Every read takes the owners whose claims the reader may see; None: all.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
@@ -18,10 +15,10 @@ from sqlalchemy import Connection, Engine, text
 
 from retrieval.database import transaction
 from retrieval.errors import NotFound, Refused
+from retrieval.paging import MOST, read_cursor, write_cursor
 from vcl_plugin.claims.claims import STANDING, TRANSITIONS
 from vcl_plugin.claims.policies import ACTIONS, say_actions
 
-MOST = 1000  # rows of a page
 BATCH = 1000  # claims that age in one transaction
 
 
@@ -103,7 +100,7 @@ def list_queue(
     order = SORTS[sort]
     direction, comparison = ("DESC", "<") if order.is_descending else ("ASC", ">")
     limit = max(1, min(limit, MOST))
-    value, last = _read_cursor(after, sort)
+    value, last = read_cursor(after, sort, float, int)
     rows = connection.execute(
         text(f"""
         WITH page AS MATERIALIZED (
@@ -119,7 +116,7 @@ def list_queue(
     found = [dict(row) for row in rows.mappings()]
     page = found[:limit]
     end = page[-1] if len(found) > limit else None
-    cursor = None if end is None else _write_cursor(sort, end["place"], end["id"])
+    cursor = None if end is None else write_cursor(sort, repr(end["place"]), end["id"])
     return Page([_claim(row) for row in page], cursor)
 
 
@@ -262,27 +259,3 @@ def _claim(row: dict[str, Any]) -> dict[str, Any]:
     """A row with what the claim does where, as a person reads it."""
     row.pop("place", None)
     return {**row, "actions": say_actions(row["actions"]) if row["actions"] else row["action"]}
-
-
-def _write_cursor(sort: str, place: float, claim_id: int) -> str:
-    """Where a page ended. Floats go as text of full precision: a rounded one would skip rows."""
-    written = json.dumps([sort, repr(place), claim_id], separators=(",", ":"))
-    return base64.urlsafe_b64encode(written.encode()).decode().rstrip("=")
-
-
-def _read_cursor(cursor: str | None, sort: str) -> tuple[str | None, int | None]:
-    if cursor is None:
-        return None, None
-    try:
-        raw = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
-        made_for, place, last = json.loads(raw)
-        float(place)
-        is_right = made_for == sort and isinstance(last, int) and 0 <= last < 2**63
-    except (ValueError, TypeError, binascii.Error, UnicodeError):
-        is_right = False
-    if not is_right:
-        raise Refused(
-            "the cursor is none of this list in this order; begin again without one",
-            code="bad_cursor",
-        )
-    return place, last

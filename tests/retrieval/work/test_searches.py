@@ -243,7 +243,7 @@ def test_a_clean_bill_of_an_earlier_release_is_taken_back_where_a_pair_was_set_a
     finish(db, second.id)
     migrate(database, "0009")
     with transaction(db) as connection:
-        assert searches.read_search(connection, "bad").status == "done"
+        assert read_row(connection, "searches", "bad").status == "done"
     migrate(database)
     with transaction(db) as connection:
         assert searches.read_search(connection, "bad").status == "incomplete"
@@ -429,3 +429,28 @@ def test_a_search_from_before_a_video_was_a_reference_does_not_count_for_it(db: 
 def test_a_search_nobody_asked_for_is_not_found(db: Engine):
     with transaction(db) as connection, pytest.raises(NotFound, match="no search nope"):
         searches.read_search(connection, "nope")
+
+
+def test_searches_are_listed_page_by_page_the_newest_first(database: str) -> None:
+    with transaction(connect(database)) as connection:
+        catalogue.register_foreign(connection, "film", None, duration=10.0)
+        for number in range(5):
+            name = "ana" if number % 2 else None
+            searches.create_search(connection, "film", f"search {number}", asked_by=name)
+        connection.execute(
+            text("UPDATE searches SET created_at = now() - random() * '1h'::interval")
+        )
+        seen, after = [], None
+        while True:
+            page = searches.list_searches(connection, limit=2, after=after)
+            seen += page.rows
+            if (after := page.next) is None:
+                break
+        mine = searches.list_searches(connection, asked_by="ana")
+        with pytest.raises(Refused, match="cursor"):
+            searches.list_searches(connection, after="bm9uZQ")
+    assert [each.created_at for each in seen] == sorted(
+        (each.created_at for each in seen), reverse=True
+    )
+    assert {each.search_id for each in seen} == {f"search {number}" for number in range(5)}
+    assert {each.search_id for each in mine.rows} == {"search 1", "search 3"}

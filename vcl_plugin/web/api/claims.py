@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from retrieval.database import transaction
 from retrieval.errors import Moved, Refused
+from retrieval.paging import MOST
 from vcl_plugin.claims import decisions, queue
 from vcl_plugin.claims.decisions import Decision
 from vcl_plugin.claims.queue import ClaimFilter
@@ -230,7 +231,7 @@ def list_claims(
     site: Here,
     wanted: Wanted,
     sort: Annotated[Literal["stake", "newest", "oldest", "seconds", "score"], Query()] = "stake",
-    limit: Annotated[int, Query(ge=1, le=queue.MOST)] = 50,
+    limit: Annotated[int, Query(ge=1, le=MOST)] = 50,
     after: Annotated[str | None, Query(max_length=500, description="`next` of a page")] = None,
 ) -> Any:
     """Claims, what is most at stake first."""
