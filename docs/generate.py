@@ -42,7 +42,7 @@ CODES: dict[str, tuple[str, str]] = {
     "body_too_large": (HTTP, "more bytes than a request may have"),
     "bad_setting": (COMMAND, "a `VCL_*` variable with a value it cannot have"),
     "bad_value": (COMMAND, "a text that PostgreSQL cannot keep: NUL or half a character"),
-    "cancelled": (SEARCH, "somebody ended it; `message` says who"),
+    "cancelled": (f"{SEARCH}, {PAIR}", "somebody ended it; `message` says who"),
     "changed": (FILE, "the file holds another video than when it was registered"),
     "described_again": (PAIR, "its descriptors were lost and are being made; it waits for them"),
     "decoder_died": (FILE, "the decoder crashed on the file"),
@@ -120,6 +120,7 @@ ANSWERS = {
     "not_searched": "the upload was never searched",
     "not_a_candidate": "others were nearer; facts give its rank, searched 1000 deep",
     "not_compared_yet": "the pair waits",
+    "search_cancelled": "somebody ended the search before the pair was compared",
     "set_aside": "the pair was quarantined",
     "below_threshold": "compared, and no segment found; facts give the best score",
     "held_by_guard": "segments that accuse nobody: shared, empty, excluded or allowed footage",
@@ -145,8 +146,9 @@ STATES = {
     "incomplete": "no pair is left to compare, and some could not be; `vcl retry` tries again",
     "failed": "given up, with `reason` and `message`",
     "quarantined": "given up, with `reason` and `message`; a new search or `vcl retry` tries again",
+    "cancelled": "somebody ended the search; what was found before stays",
 }
-ENDS = ("ready", "done", "incomplete", "failed", "quarantined")
+ENDS = ("ready", "done", "incomplete", "failed", "quarantined", "cancelled")
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -272,6 +274,12 @@ def states_page() -> str:
         "A search is `done` when every candidate was compared. If pairs are `quarantined`, or",
         "references were left out (`references_unreadable`), it is `incomplete`: what was found",
         "stands, and nobody may call the video clean. `vcl retry` opens it again.",
+        "",
+        "A search that somebody ended (`vcl searches cancel`) is `cancelled`, at once: no pair is",
+        "compared for it any more, and `pairs_left` says how many were not. What was found before",
+        "stays. A pair that another search waits for too is compared for that one; the others",
+        "are `cancelled` as well, and what a worker has in hand of them is thrown away. Search the",
+        "video again to go on: what was compared is not compared again.",
         "",
         "## Claims",
         "",

@@ -240,10 +240,11 @@ class SearchStatus(StrEnum):
     DONE = "done"
     INCOMPLETE = "incomplete"  # at its end, and something could not be compared
     FAILED = "failed"
+    CANCELLED = "cancelled"  # somebody ended it; what was found before stays
 
     @property
     def is_final(self) -> bool:
-        return self in (SearchStatus.DONE, SearchStatus.INCOMPLETE, SearchStatus.FAILED)
+        return self not in (SearchStatus.WAITING, SearchStatus.RUNNING, SearchStatus.LOCALIZING)
 
 
 class PairStatus(StrEnum):
@@ -253,6 +254,7 @@ class PairStatus(StrEnum):
     RUNNING = "running"
     DONE = "done"
     QUARANTINED = "quarantined"
+    CANCELLED = "cancelled"  # every search that waited for it was; a new one opens it again
 
     @property
     def is_open(self) -> bool:

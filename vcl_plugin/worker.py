@@ -291,7 +291,10 @@ class LocalizeWorker:
         try:
             with transaction(self.database) as connection:
                 if not leases.holds(connection, Table.PAIRS, pair.id, holder):
-                    log.warning("localize pair=%d lost its lease; another worker has it", pair.id)
+                    log.warning(
+                        "localize pair=%d is not ours any more: another has it, or nobody wants it",
+                        pair.id,
+                    )
                     return False
                 outcome = Outcome(segments, is_empty, model, holder, seconds)
                 if record_segments(connection, pair, outcome) is not None and segments:

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, text
 
-from retrieval.records import Candidate, Pair, PairStatus
+from retrieval.records import Candidate, Pair, PairStatus, SearchStatus
 from retrieval.work import leases, locks, searches
 from retrieval.work.leases import Table
 
@@ -60,7 +60,7 @@ def list_compared(connection: Connection, reference_id: str, method: Method) -> 
     found = connection.execute(
         text("""
         SELECT query_id FROM pairs WHERE reference_id = :reference AND model = :model
-           AND settings_digest = :digest AND status <> 'quarantined'"""),
+           AND settings_digest = :digest AND status NOT IN ('quarantined', 'cancelled')"""),
         {"reference": reference_id, "model": method.model, "digest": method.settings_digest},
     )
     return set(found.scalars())
@@ -71,11 +71,16 @@ def open_pairs(
 ) -> list[str]:
     """Tie the candidates to the search; returns the references that still need localizing.
 
-    A pair that an earlier search finished is not done again; one that was set aside gets a new
-    chance, because somebody asks for it again. Each pair's row is locked, so a pair finishing at
+    A pair that an earlier search finished is not done again; one that was set aside or cancelled
+    gets a new chance, because somebody asks for it again. A search that was cancelled meanwhile
+    opens none. Each pair's row is locked, so a pair finishing at
     this moment is either seen as done here or counted down by its finisher.
     """
     query_id = candidates[0].query_id if candidates else ""
+    # Two searches of one query would make its pairs in two orders, and wait for each other.
+    locks.take(connection, locks.Lock.OPEN_PAIRS, query_id)
+    if searches.read_search(connection, search_id).status == SearchStatus.CANCELLED:
+        return []
     facts = {
         "search": search_id,
         "query": query_id,
@@ -86,8 +91,6 @@ def open_pairs(
         "digest": method.settings_digest,
         "fingerprint": method.fingerprint,
     }
-    # Two searches of one query would make its pairs in two orders, and wait for each other.
-    locks.take(connection, locks.Lock.OPEN_PAIRS, query_id)
     connection.execute(
         text("""
         SELECT id FROM pairs WHERE query_id = :query AND reference_id = ANY(:references)
@@ -131,13 +134,13 @@ def open_pairs(
 
 
 def _reopen(connection: Connection, facts: dict[str, Any]) -> set[int]:
-    """Let the wanted pairs that were set aside wait again; returns their ids."""
+    """Let the wanted pairs that were set aside or cancelled wait again; returns their ids."""
     rows = connection.execute(
         text("""
         UPDATE pairs SET status = 'waiting', attempts = 0, reason = NULL, message = NULL,
                finished_at = NULL, sent_at = now()
         WHERE query_id = :query AND reference_id = ANY(:references) AND model = :model
-          AND settings_digest = :digest AND status = 'quarantined'
+          AND settings_digest = :digest AND status IN ('quarantined', 'cancelled')
         RETURNING id"""),
         facts,
     )

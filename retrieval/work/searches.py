@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from sqlalchemy import Connection, Engine, RowMapping, text
 
 from retrieval.database import transaction
-from retrieval.errors import Moved, NotFound, Refused, ServiceUnavailable
+from retrieval.errors import NotFound, Refused, ServiceUnavailable
 from retrieval.paging import MOST, Page, cut_page, read_cursor
 from retrieval.records import Search, SearchStatus
 from retrieval.work import catalogue
@@ -88,7 +88,7 @@ def list_searched(connection: Connection, query_ids: Sequence[str]) -> set[str]:
             GROUP BY video_id)
         SELECT query_id FROM searches LEFT JOIN entered ON entered.video_id = query_id
         WHERE query_id = ANY(:queries) GROUP BY query_id
-        HAVING bool_and(status IN ('done', 'incomplete', 'failed'))
+        HAVING bool_and(status IN ('done', 'incomplete', 'failed', 'cancelled'))
            AND max(searches.created_at) >= coalesce(max(entered.at), '-infinity')"""),
         {"queries": list(query_ids)},
     )
@@ -105,7 +105,7 @@ def count_opened(connection: Connection, search_id: str, total: int, left: int) 
                message = CASE WHEN status <> 'failed' THEN message END,
                status = CASE WHEN pairs_left + :left = 0 THEN {_OUTCOME} ELSE 'localizing' END,
                finished_at = CASE WHEN pairs_left + :left = 0 THEN now() END
-        WHERE id = :id AND reason IS DISTINCT FROM 'cancelled'"""),
+        WHERE id = :id AND status <> 'cancelled'"""),
         {"id": search_id, "total": total, "left": left},
     )
 
@@ -190,29 +190,12 @@ def fail_search(connection: Connection, search_id: str, code: str, message: str)
     )
 
 
-def cancel_search(connection: Connection, search_id: str, actor: str) -> Search:
-    """End a search that is under way; what was found stays, and its pairs are left to others.
-
-    A worker that plans it meanwhile finds it closed.
-    """
-    cancelled = connection.execute(
-        text("""
-        UPDATE searches SET status = 'failed', reason = 'cancelled',
-               message = 'cancelled by ' || CAST(:actor AS text), finished_at = now(),
-               leased_by = NULL, lease_until = NULL
-        WHERE id = :id AND status IN ('waiting', 'running', 'localizing')"""),
-        {"id": search_id, "actor": actor},
-    ).rowcount
-    search = read_search(connection, search_id)
-    if not cancelled and search.reason != "cancelled":
-        raise Moved(f"search {search_id} is {search.status} and cannot be cancelled any more")
-    return search
-
-
 def annotate_search(connection: Connection, search_id: str, code: str, message: str) -> None:
     """A remark on a search that goes on all the same."""
     connection.execute(
-        text("UPDATE searches SET reason = :code, message = :message WHERE id = :id"),
+        text("""
+        UPDATE searches SET reason = :code, message = :message
+        WHERE id = :id AND status <> 'cancelled'"""),
         {"id": search_id, "code": code, "message": message},
     )
 

@@ -76,6 +76,9 @@ def search(
         )
     if state.status == SearchStatus.FAILED:
         raise RetrievalError(str(state.message), code=state.reason)
+    if state.status == SearchStatus.CANCELLED:
+        left = f"{state.pairs_left} of {state.pairs_total} candidates were not compared"
+        raise RetrievalError(f"the search was {state.message}; {left}", code="cancelled")
     if state.status == SearchStatus.INCOMPLETE:
         raise RetrievalError(_say_incomplete(state), code="incomplete")
 

@@ -80,6 +80,9 @@ def explain_pair(engine: RetrievalEngine, query: Video, reference: Video) -> Ans
     if pair.status == PairStatus.QUARANTINED:
         sentence = f"the pair was set aside: {pair.message}"
         return Answer("set_aside", sentence, *ids, {**place, "reason": pair.reason})
+    if pair.status == PairStatus.CANCELLED:
+        sentence = f"the pair was not compared, its search was {pair.message}; search it again"
+        return Answer("search_cancelled", sentence, *ids, place)
     return _after_comparison(engine, pair, place, ids)
 
 
