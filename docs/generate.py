@@ -45,6 +45,7 @@ CODES: dict[str, tuple[str, str]] = {
     "cancelled": (f"{SEARCH}, {PAIR}", "somebody ended it; `message` says who"),
     "changed": (FILE, "the file holds another video than when it was registered"),
     "described_again": (PAIR, "its descriptors were lost and are being made; it waits for them"),
+    "cut_off": (HTTP, "the connection ended before the body did"),
     "decoder_died": (FILE, "the decoder crashed on the file"),
     "empty": (FILE, "the file has no bytes"),
     "empty_index": (SEARCH, "there is no reference to search"),
@@ -112,7 +113,9 @@ CODES: dict[str, tuple[str, str]] = {
     "worker_error": (FILE, "an unexpected error; the row is tried again"),
     "worker_ill": (PAIR, "its process failed at everything and ended itself; does not count"),
     "worker_lost": (f"{VIDEO}, {SEARCH}, {PAIR}", "its worker fell silent; it is tried again"),
+    "upload_busy": (HTTP, "another request is sending bytes of the same upload"),
     "wrong_dimension": (ARRAY, "the array is not (frames, 256)"),
+    "wrong_offset": (HTTP, "bytes of an upload in parts that do not go on where it ends"),
 }
 ANSWERS = {
     "not_ingested": "the video has no descriptors",

@@ -21,6 +21,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from retrieval.errors import (
     BadSetting,
@@ -82,6 +83,11 @@ def transaction(database: Engine) -> Iterator[Connection]:
     try:
         with database.begin() as connection:
             yield connection
+    except PoolTimeout:
+        raise ServiceUnavailable(
+            "every connection to PostgreSQL has been in use for half a minute; try again when "
+            "fewer ask at once"
+        ) from None
     except (ValueError, DBAPIError) as error:
         if _is_unkeepable(error):
             raise Refused(

@@ -131,18 +131,15 @@ def enqueue_search(
     *,
     priority: Priority = Priority.URGENT,
     asked_by: str | None = None,
-    content_hash: str | None = None,
 ) -> str:
     """Register a query video and ask for its search; returns the search's id at once.
 
     The last four tell of the upload: who it is by, in whatever words the caller's system has
     (allow-lists name it), the platform's own id of it, where it is, and when it was uploaded, as of
     ISO 8601. The same content told of again, with other words, is another upload.
-
-    Whoever has hashed the file already says so, and it is not read again.
     """
     upload = read_upload(uploader, external_id, url, uploaded_at)
-    query_id = process_engine().register(Path(path), title, content_hash)
+    query_id = process_engine().register(Path(path), title)
     return enqueue_video(query_id, upload, priority, asked_by)
 
 

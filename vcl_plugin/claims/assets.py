@@ -6,7 +6,7 @@ Every function is one step of the caller's transaction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -90,6 +90,36 @@ def find_titled(connection: Connection, name: str) -> tuple[str, str | None]:
     if found is None:
         raise NotFound(f"there is no asset {name!r}; `vcl asset list` shows them all")
     return found.title, found.owner
+
+
+def require_asset(
+    connection: Connection, asset_id: int, owners: Collection[str] | None = None
+) -> None:
+    """Raise the same error for an asset that is not there and for one of others."""
+    if not is_visible(connection, asset_id, owners):
+        raise NotFound(f"there is no asset {asset_id}; `vcl asset list` shows them all")
+
+
+def is_visible(
+    connection: Connection, asset_id: int | None, owners: Collection[str] | None = None
+) -> bool:
+    """Whether there is such an asset, of one of these owners; None: of anybody."""
+    found = connection.execute(
+        text("""
+        SELECT 1 FROM assets JOIN owners ON owners.id = assets.owner_id
+        WHERE assets.id = :asset
+          AND (CAST(:owners AS text[]) IS NULL OR owners.name = ANY(:owners))"""),
+        {"asset": asset_id, "owners": None if owners is None else sorted(owners)},
+    )
+    return found.first() is not None
+
+
+def find_holder(connection: Connection, video_id: str) -> int | None:
+    """The asset that a video stands for."""
+    found = connection.execute(
+        text("SELECT asset_id FROM reference_videos WHERE video_id = :video"), {"video": video_id}
+    ).scalar()
+    return None if found is None else int(found)
 
 
 def remove_asset(connection: Connection, asset_id: int) -> list[str]:

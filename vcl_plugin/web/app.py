@@ -29,6 +29,7 @@ from vcl_plugin.reports.metrics import MEASURES as PLUGIN_MEASURES
 from vcl_plugin.web import api
 from vcl_plugin.web.access import Site, require
 from vcl_plugin.web.audit import Audit
+from vcl_plugin.web.incoming import Incoming
 from vcl_plugin.web.keys import Viewer
 from vcl_plugin.web.limits import Limits
 from vcl_plugin.web.problems import RESPONSES, Problem, install_problems
@@ -73,12 +74,15 @@ def create_app(engine: RetrievalEngine) -> FastAPI:
 
 
 def _beat(site: Site, audit: Audit) -> Any:
-    """What goes on beside the requests: accesses are written, claims grow older."""
+    """What goes on beside the requests: accesses are written, claims grow older, and uploads that
+    nobody goes on with are deleted."""
+    incoming = Incoming(site.settings.upload_dir)
 
     def work(number: int) -> None:
         audit.write()
         if number % int(AGE_SECONDS / BEAT_SECONDS) == 0:
             age_stakes(site.database)
+            incoming.drop_abandoned(site.database)
 
     async def beat() -> None:
         number = 0
