@@ -138,6 +138,11 @@ class Settings:
         return self.home / "uploads"
 
     @property
+    def preview_dir(self) -> Path:
+        """What browsers are shown of videos; made again whenever it is missing."""
+        return self.home / "previews"
+
+    @property
     def index_dir(self) -> Path:
         return self.home / "index"
 

@@ -101,7 +101,13 @@ def _serve(request: dict[str, Any], out: BinaryIO) -> None:
         count = 0
         shown: Any = None
         samples = sampler.Sampler(
-            container, stream, times, request["fps"], request["threads"], request["size"]
+            container,
+            stream,
+            times,
+            request["fps"],
+            request["threads"],
+            request["size"],
+            request["moments"],
         )
         for due, frame in samples:
             if frame is shown:  # a still of ten hours crosses the pipe once

@@ -29,7 +29,8 @@ class TooManyBadPackets(Exception):
 
 
 class Sampler:
-    """Iterates over (time, frame): the frame on screen in the middle of each sampling interval.
+    """Iterates over (time, frame): the frame on screen in the middle of each sampling interval,
+    or at each of the `moments`, which rise.
 
     Packets are gathered from keyframe to keyframe. A group in which no sample falls is not decoded,
     and of the others nothing after the last sample: what seeking would save, without its traps.
@@ -44,12 +45,14 @@ class Sampler:
         fps: float,
         threads: int,
         size: Sequence[int] | None,
+        moments: Sequence[float] | None = None,
     ) -> None:
+        self.moments = moments
         self.container, self.stream, self.clock, self.fps = container, stream, clock, fps
         self.context = stream.codec_context
         self.context.thread_type = "AUTO"
         self.context.thread_count = threads
-        if size is not None and clock.rate >= SKIPPING_RATE:
+        if size is not None and clock.rate >= max(SKIPPING_RATE, 4 * fps):
             self.context.skip_frame = "NONREF"
             if min(self.context.width, self.context.height) >= SKIPPING_SCALE * max(size):
                 self.context.options = {**self.context.options, "skip_loop_filter": "all"}
@@ -64,7 +67,15 @@ class Sampler:
 
     @property
     def due(self) -> float:
-        return (self.index + 0.5) / self.fps
+        if self.moments is None:
+            return (self.index + 0.5) / self.fps
+        return self.moments[self.index] if self.index < len(self.moments) else float("inf")
+
+    def _last_due_before(self, time: float) -> float:
+        """The last sample before that time, of which there is one at least."""
+        if self.moments is None:
+            return self.due + int((time - self.due) * self.fps - EPSILON) / self.fps
+        return max(each for each in self.moments[self.index :] if each < time)
 
     def __iter__(self) -> Iterator[tuple[float, Any]]:
         for group, next_key in self._groups():
@@ -151,7 +162,7 @@ class Sampler:
             return len(group)
         if next_key <= self.due:
             return 0
-        last_due = self.due + int((next_key - self.due) * self.fps - EPSILON) / self.fps
+        last_due = self._last_due_before(next_key)
         wanted = [(time, place) for place, time in enumerate(times) if time <= last_due + EPSILON]  # type: ignore[operator]
         return max(wanted)[1] + 1 if wanted else len(group)
 

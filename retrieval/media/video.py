@@ -15,7 +15,7 @@ import logging
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BufferedReader
@@ -75,13 +75,16 @@ def read_frames(
     threads: int = 1,
     device: str = "cpu",
     must_confine: bool = False,
+    moments: Sequence[float] | None = None,
 ) -> FrameReader:
     """Frames of the whole video, `batch_frames` at a time, so memory does not grow with length.
 
     `size` is (width, height), aspect ratio not kept; None keeps the video's own. `timeout` is how
     long the child may keep us waiting in all: time we spend on its frames does not count. Frames
-    after `max_frames` are not read. `must_confine` refuses, as ServiceUnavailable, to decode on a
-    system that cannot confine the decoder. Use it as an iterator, or in a `with` to stop early.
+    after `max_frames` are not read. `moments`, which rise, are seconds to read instead of every
+    one at `fps`; what lies between is not decoded. `must_confine` refuses, as ServiceUnavailable,
+    to decode on a system that cannot confine the decoder. Use it as an iterator, or in a `with` to
+    stop early.
 
         for seconds, frames in read_frames("film.mkv", size=(224, 224)):
             descriptors.append(descriptor.embed(frames))
@@ -96,6 +99,7 @@ def read_frames(
         threads=threads,
         device=device,
         must_confine=must_confine,
+        moments=moments,
     )
 
 
@@ -127,6 +131,7 @@ class FrameReader:
         threads: int = 1,
         device: str = "cpu",
         must_confine: bool = False,
+        moments: Sequence[float] | None = None,
     ) -> None:
         self.path = Path(path)
         self._batch_frames = batch_frames
@@ -136,7 +141,8 @@ class FrameReader:
         request = {
             "fps": fps,
             "size": size,
-            "max_frames": max_frames,
+            "max_frames": max_frames if moments is None else len(moments),
+            "moments": None if moments is None else list(moments),
             "threads": threads,
             "hardware": hardware,
             "must_confine": must_confine,
