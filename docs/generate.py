@@ -55,6 +55,7 @@ CODES: dict[str, tuple[str, str]] = {
     "idempotency_mismatch": (HTTP, "the `Idempotency-Key` was used for another request"),
     "missing_web": (COMMAND, "`vcl serve` without the extra `web`"),
     "no_access": (HTTP, "no key, a wrong one or a revoked one"),
+    "preview_pending": (HTTP, "a preview of a film is being made; ask again soon"),
     "too_busy": (HTTP, "too many requests are under way; try again"),
     "too_fast": (HTTP, "more requests a second than `VCL_REQUESTS_PER_SECOND`"),
     "error": (COMMAND, "an error without a code of its own; the sentence says what happened"),

@@ -75,6 +75,16 @@ class Outcome:
     released_with_it: Sequence[int] = ()
 
 
+@dataclass(frozen=True)
+class Undoable:
+    """What somebody decided last, in one go, and how many seconds are left to take it back."""
+
+    claim_ids: Sequence[int]
+    status: str
+    reason: str | None
+    seconds_left: float
+
+
 def decide(
     connection: Connection,
     claim_id: int,
@@ -187,6 +197,42 @@ def undo_decision(
     if uploads:
         settle_again(connection, uploads)
     return Outcome(claim_id, str(event.from_status), True)
+
+
+def find_undoable(connection: Connection, actor: str) -> Undoable | None:
+    """The last decision of somebody, about one claim or many, while it can be taken back."""
+    rows = connection.execute(
+        text("""
+        WITH recent AS (
+            SELECT claim_events.* FROM claim_events
+            JOIN claim_decisions ON claim_decisions.id = claim_events.id
+            WHERE claim_events.at > now() - :seconds * interval '1 second'
+              AND claim_events.actor = :actor
+              AND claim_events.led_by IS NULL
+              AND claim_events.from_status <> claim_events.to_status)
+        SELECT claim_id, to_status, reason,
+               :seconds - extract(epoch FROM now() - at)::float AS seconds_left
+        FROM recent WHERE at = (SELECT max(at) FROM recent) ORDER BY claim_id"""),
+        {"actor": actor, "seconds": UNDO_SECONDS},
+    ).all()
+    if not rows:
+        return None
+    first = rows[0]
+    ids = [int(row.claim_id) for row in rows]
+    return Undoable(ids, first.to_status, first.reason, float(first.seconds_left))
+
+
+def undo_last(
+    connection: Connection, actor: str, owners: Collection[str] | None = None
+) -> list[Outcome]:
+    """Take back what somebody decided last, in one go; raises if nothing can be taken back."""
+    found = find_undoable(connection, actor)
+    if found is None:
+        raise Refused(
+            f"there is no decision of the last {UNDO_SECONDS:g} seconds to take back",
+            code="nothing_to_undo",
+        )
+    return [undo_decision(connection, each, actor, owners) for each in found.claim_ids]
 
 
 def add_note(

@@ -6,7 +6,7 @@ Every read takes the owners whose claims the reader may see; None: all.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -118,6 +118,31 @@ def list_queue(
     end = page[-1] if len(found) > limit else None
     cursor = None if end is None else write_cursor(sort, repr(end["place"]), end["id"])
     return Page([_claim(row) for row in page], cursor)
+
+
+def cursor_after(row: Mapping[str, Any], sort: str) -> str:
+    """Where the claims behind this one begin, as if a page had ended with it."""
+    if sort not in SORTS:
+        raise Refused(f"{sort!r} is no order; use one of {', '.join(SORTS)}", code="bad_filter")
+    place = row[SORTS[sort].column.removeprefix("claims.")]
+    return write_cursor(sort, repr(place), row["id"])
+
+
+def read_spans(
+    connection: Connection, claim_ids: Collection[int]
+) -> dict[int, list[tuple[float, float]]]:
+    """Which seconds of its upload each claim covers, overlaps joined."""
+    rows = connection.execute(
+        text("""
+        SELECT id, lower(span)::float AS starts, upper(span)::float AS ends
+        FROM (SELECT id, unnest(query_spans) AS span FROM claims WHERE id = ANY(:ids)) AS spans
+        ORDER BY id, span"""),
+        {"ids": sorted(claim_ids)},
+    )
+    found: dict[int, list[tuple[float, float]]] = {each: [] for each in claim_ids}
+    for row in rows:
+        found[row.id].append((row.starts, row.ends))
+    return found
 
 
 def count_queue(

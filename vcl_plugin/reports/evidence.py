@@ -24,17 +24,16 @@ from sqlalchemy import Connection, text
 from retrieval.database import transaction
 from retrieval.engine import RetrievalEngine
 from retrieval.errors import BadVideo, Refused, RetrievalError
-from retrieval.media.roots import confine_path
-from retrieval.media.video import hash_file, read_frames
+from retrieval.media.video import read_frames
 from retrieval.pairing import match_rows
 from retrieval.plugins import Array
 from retrieval.records import Segment, Video
-from retrieval.settings import Settings
 from retrieval.store import Store, write_atomically
 from retrieval.work import catalogue, pairs
 from vcl_plugin.claims.claims import list_claims, read_claim
 from vcl_plugin.claims.policies import say_actions
 from vcl_plugin.reports.cells import shown
+from vcl_plugin.reports.films import Films
 from vcl_plugin.reports.reports import templates
 
 THUMBNAIL = (192, 108)
@@ -63,70 +62,6 @@ class Case:
     matches: list[Match]
 
 
-class Films:
-    """The video files of a page, each hashed once: what was put in a file's place is not shown."""
-
-    def __init__(self, settings: Settings, folder: Path) -> None:
-        self.settings, self.folder = settings, folder.resolve()
-        self._checked: dict[tuple[str, str], tuple[Path, tuple[int, ...]] | BadVideo] = {}
-
-    def open(self, video: Video, side: str) -> Path:
-        """Where the file lies that was compared; BadVideo if it does not lie there any more."""
-        if (video.id, side) not in self._checked:
-            try:
-                self._checked[video.id, side] = self._check(video, side)
-            except BadVideo as error:
-                self._checked[video.id, side] = error
-        found = self._checked[video.id, side]
-        if isinstance(found, BadVideo):
-            raise found
-        path, seal = found
-        if _seal(path, side) != seal:
-            raise _replaced(side)
-        return path
-
-    def link(self, video: Video, side: str) -> str | None:
-        """The file as the page finds it below its own folder; None if it lies anywhere else.
-
-        A full path is dead on every other machine, and tells how this one's folders are named.
-        """
-        try:
-            target = self.open(video, side).resolve()
-        except BadVideo:
-            return None
-        if not target.is_relative_to(self.folder):
-            return None
-        return quote(target.relative_to(self.folder).as_posix())  # `#` and `?` would end the path
-
-    def _check(self, video: Video, side: str) -> tuple[Path, tuple[int, ...]]:
-        if video.path is None or video.content_hash is None:
-            raise BadVideo(f"the {side} was registered without a file", code="missing")
-        try:
-            path = confine_path(video.path, self.settings.roots)
-            seal = _seal(path, side)
-            digest = hash_file(path)
-        except BadVideo:
-            raise BadVideo(
-                f"the file of the {side} cannot be read where it was", code="missing"
-            ) from None
-        if digest != video.content_hash:
-            raise _replaced(side)
-        return path, seal
-
-
-def _seal(path: Path, side: str) -> tuple[int, ...]:
-    """What changes when a file is replaced or written to; nobody can set a ctime back."""
-    try:
-        found = path.stat()
-    except OSError:
-        raise BadVideo(f"the file of the {side} is not where it was", code="missing") from None
-    return found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns
-
-
-def _replaced(side: str) -> BadVideo:
-    return BadVideo(f"the file of the {side} is not the one that was compared", code="changed")
-
-
 def write_evidence(
     engine: RetrievalEngine, path: Path, claim_ids: Sequence[int] | None = None
 ) -> Path:
@@ -138,13 +73,13 @@ def write_evidence(
     with transaction(engine.database) as connection:
         if claim_ids is None:
             claim_ids = sorted(row["id"] for row in list_claims(connection))
-        cases = [_read_case(connection, claim_id) for claim_id in claim_ids]
-    films = Films(engine.settings, path.parent)
+        cases = [read_case(connection, claim_id) for claim_id in claim_ids]
+    films, folder = Films(engine.settings), path.parent.resolve()
     page = (
         templates()
         .get_template("evidence.html")
         .render(
-            cases=[_dress_case(case, engine.store, films) for case in cases],
+            cases=[_dress_case(case, engine.store, films, folder) for case in cases],
             shown=shown,
             written_at=datetime.now(UTC),
             version=version("vcl-plugin"),
@@ -159,7 +94,7 @@ def write_evidence(
     return path
 
 
-def _read_case(connection: Connection, claim_id: int) -> Case:
+def read_case(connection: Connection, claim_id: int) -> Case:
     claim = read_claim(connection, claim_id)
     query = catalogue.read_video(connection, claim["query_id"])
     references = dict.fromkeys(each["reference_id"] for each in claim["segments"])
@@ -181,19 +116,35 @@ def _read_match(connection: Connection, claim: dict[str, Any], reference_id: str
     )
 
 
-def _dress_case(case: Case, store: Store, films: Films) -> dict[str, Any]:
+def _dress_case(case: Case, store: Store, films: Films, folder: Path) -> dict[str, Any]:
     """The case with its pictures, as the template takes it."""
     return {
         "claim": case.claim,
         "query": case.query,
-        "player": films.link(case.query, UPLOAD),
+        "player": _link(films, folder, case.query, UPLOAD),
         "policies": case.policies,
-        "matches": [_dress_match(case.query, match, store, films) for match in case.matches],
+        "matches": [_dress_match(case.query, each, store, films, folder) for each in case.matches],
     }
 
 
-def _dress_match(query: Video, match: Match, store: Store, films: Films) -> dict[str, Any]:
-    arrays = _read_arrays(store, match)
+def _link(films: Films, folder: Path, video: Video, side: str) -> str | None:
+    """The file as the page finds it below its own folder; None if it lies anywhere else.
+
+    A full path is dead on every other machine, and tells how this one's folders are named.
+    """
+    try:
+        target = films.open(video, side).resolve()
+    except BadVideo:
+        return None
+    if not target.is_relative_to(folder):
+        return None
+    return quote(target.relative_to(folder).as_posix())  # `#` and `?` would end the path
+
+
+def _dress_match(
+    query: Video, match: Match, store: Store, films: Films, folder: Path
+) -> dict[str, Any]:
+    arrays = read_arrays(store, match)
     frames, hindrance = [], None
     try:
         frames = _frame_pairs(query, match, films)
@@ -201,9 +152,9 @@ def _dress_match(query: Video, match: Match, store: Store, films: Films) -> dict
         hindrance = str(error)
     return {
         "reference": match.reference,
-        "player": films.link(match.reference, REFERENCE),
+        "player": _link(films, folder, match.reference, REFERENCE),
         "segments": match.segments,
-        "similarity": None if arrays is None else draw_similarity(*arrays),
+        "similarity": None if arrays is None else _data_uri(draw_similarity(*arrays), "png"),
         "frames": frames,
         "hindrance": hindrance,
         "run": match.run,
@@ -266,7 +217,7 @@ def _read_run(connection: Connection, claim_id: int, reference_id: str) -> dict[
     }
 
 
-def _read_arrays(store: Store, match: Match) -> tuple[Array, Array] | None:
+def read_arrays(store: Store, match: Match) -> tuple[Array, Array] | None:
     """The descriptors that were compared; None when a file of them is gone or not ours to read."""
     query, reference = match.paths
     if query is None or reference is None:
@@ -278,18 +229,23 @@ def _read_arrays(store: Store, match: Match) -> tuple[Array, Array] | None:
         return None
 
 
-def draw_similarity(query: Array, reference: Array) -> str:
-    """The map as a PNG data URI: query downwards, reference to the right, bright is similar."""
+def compare_seconds(query: Array, reference: Array) -> tuple[NDArray[np.float32], int]:
+    """(upload, reference) cosines from 0 to 1 of every second, or of every few; and how few."""
     step = max(1, -(-max(len(query), len(reference)) // MAP_PIXELS))
     # Thinned before they are multiplied: the whole map of two ten-hour films would take 5 GB.
-    picture = np.clip(query[::step] @ reference[::step].T, 0.0, 1.0)
+    return np.clip(query[::step] @ reference[::step].T, 0.0, 1.0), step
+
+
+def draw_similarity(query: Array, reference: Array) -> bytes:
+    """The map as a PNG: query downwards, reference to the right, bright is similar."""
+    picture, _ = compare_seconds(query, reference)
     # From ink over violet to pale gold: dark pages of unrelated footage, a bright line of copy.
     stops = np.array([[16, 12, 40], [86, 42, 120], [210, 82, 92], [252, 231, 164]], dtype=float)
     channels = [np.interp(picture, np.linspace(0, 1, len(stops)), stops[:, i]) for i in range(3)]
     image = Image.fromarray(np.stack(channels, axis=-1).astype(np.uint8))
     buffer = io.BytesIO()
     image.save(buffer, "PNG")
-    return _data_uri(buffer.getvalue(), "png")
+    return buffer.getvalue()
 
 
 def _frame_pairs(query: Video, match: Match, films: Films) -> list[dict[str, Any]]:
@@ -327,15 +283,15 @@ def _thumbnails(video: Video, side: str, seconds: Sequence[float], films: Films)
         for times, frames in reader:
             for time, frame in zip(times, frames, strict=True):
                 if int(time) in wanted:
-                    found[int(time)] = _jpeg(frame)
+                    found[int(time)] = _data_uri(write_jpeg(frame), "jpeg")
     films.open(video, side)  # what was decoded is what was hashed
     return found
 
 
-def _jpeg(frame: NDArray[np.uint8]) -> str:
+def write_jpeg(frame: NDArray[np.uint8]) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(frame).save(buffer, "JPEG", quality=80)
-    return _data_uri(buffer.getvalue(), "jpeg")
+    return buffer.getvalue()
 
 
 def _data_uri(content: bytes, kind: str) -> str:

@@ -189,7 +189,7 @@ def write_html(report: Report) -> str:
 def templates() -> Environment:
     """Pages: whatever is put into one is escaped, and what would act in it made visible."""
     return Environment(
-        finalize=_seen,
+        finalize=show_visibly,
         loader=PackageLoader("vcl_plugin.reports"),
         autoescape=select_autoescape(),
         trim_blocks=True,
@@ -197,6 +197,6 @@ def templates() -> Environment:
     )
 
 
-def _seen(value: Any) -> Any:
+def show_visibly(value: Any) -> Any:
     is_text = isinstance(value, str) and not isinstance(value, Markup)
     return visible(value, "\n") if is_text else value

@@ -168,7 +168,7 @@ def test_a_video_that_is_upload_here_and_reference_there_is_called_by_its_side(
     (media / "film.mp4").unlink()
     with transaction(connect(database)) as connection:
         film = catalogue.read_video(connection, "film")
-    films = evidence.Films(Settings(media_roots=str(media)), media)
+    films = evidence.Films(Settings(media_roots=str(media)))
     for side in (evidence.UPLOAD, evidence.REFERENCE):
         with pytest.raises(BadVideo, match=f"file of the {side}"):
             films.open(film, side)

@@ -1,0 +1,1 @@
+"""The desk: pages on which analysts review claims, made on the server."""
