@@ -33,6 +33,8 @@ CODES: dict[str, tuple[str, str]] = {
         f"{VIDEO}, {SEARCH}, {PAIR}",
         "every attempt (`VCL_MAX_ATTEMPTS`) failed; the last reason is in `message`",
     ),
+    "bad_address": (COMMAND, "a webhook's address that cannot be called, or must not be"),
+    "bad_event": (COMMAND, "an event that webhooks are not told of"),
     "bad_arguments": (VIDEO, "the message that registered it had a wrong or over-long argument"),
     "bad_cursor": (COMMAND, "a cursor of another list or order; begin again without one"),
     "bad_decision": (COMMAND, "a decision, a reason or a note that a claim cannot have"),

@@ -1,7 +1,8 @@
 """The connection to PostgreSQL: engines, transactions, migrations.
 
 In: a database URL. Out: SQLAlchemy engines that know whether the schema fits the code.
-The only place that creates an engine.
+The only place that creates an engine. Alembic is imported where the schema is changed: it takes
+longer to import than all the rest that most commands need.
 """
 
 from __future__ import annotations
@@ -12,12 +13,8 @@ from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
@@ -32,6 +29,9 @@ from retrieval.errors import (
 )
 from retrieval.settings import mask_password
 from retrieval.work import locks
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 OLDEST_POSTGRES = 15  # the first that joins multiranges, which count overlapping seconds once
 _READ_ONLY = "25006"  # SQLSTATE of a write in a transaction that may only read
@@ -164,6 +164,8 @@ def preview_downgrade(url: str, revision: str) -> list[str] | None:
 
 
 def _step(connection: Connection, revision: str) -> None:
+    from alembic import command
+
     config = _alembic()
     config.attributes["connection"] = connection
     current, target, steps = _plan(connection, revision)
@@ -176,9 +178,11 @@ def _step(connection: Connection, revision: str) -> None:
 
 def _declare_support(connection: Connection, config: Config) -> None:
     """Write down which code may run on the schema as it is, for code that does not know it."""
+    from alembic.script import ScriptDirectory
+
     if not inspect(connection).has_table("schema_support"):
         return
-    current = str(MigrationContext.configure(connection).get_current_revision())
+    current = str(_read_revision(connection))
     scripts = ScriptDirectory.from_config(config).iterate_revisions(current, "base")
     since = max(getattr(each.module, "runs_since", each.revision) for each in scripts)
     connection.execute(text("DELETE FROM schema_support"))
@@ -190,8 +194,8 @@ def _declare_support(connection: Connection, config: Config) -> None:
 
 def _plan(connection: Connection, revision: str) -> tuple[str, str, list[str]]:
     """Where the database is, where it shall be, and every revision there is, oldest first."""
-    known = _revisions(_alembic())
-    current = MigrationContext.configure(connection).get_current_revision()
+    known = list_revisions()
+    current = _read_revision(connection)
     target = known[-1] if revision == "head" else revision
     if target not in ("base", *known):
         raise SchemaOutdated(
@@ -221,15 +225,15 @@ def _count(connection: Connection, table: str) -> int:
 
 def current_revision(database: Engine) -> str | None:
     with transaction(database) as connection:
-        return MigrationContext.configure(connection).get_current_revision()
+        return _read_revision(connection)
 
 
 def check_schema(database: Engine) -> None:
     """Raise SchemaOutdated unless the database is at the revision this code was written for, or at
     a later one that says that this code may run on it."""
-    known = _revisions(_alembic())
+    known = list_revisions()
     with transaction(database) as connection:
-        current = MigrationContext.configure(connection).get_current_revision()
+        current = _read_revision(connection)
         if current is not None and current not in known:
             if _read_support(connection, current) in known:
                 return
@@ -252,10 +256,19 @@ def _read_support(connection: Connection, revision: str) -> str | None:
     return None if found is None else str(found)
 
 
-def _revisions(config: Config) -> list[str]:
-    """Every revision this code knows, oldest first."""
-    newest_first = ScriptDirectory.from_config(config).walk_revisions()
-    return [each.revision for each in newest_first][::-1]
+def _read_revision(connection: Connection) -> str | None:
+    """The revision of the database as Alembic writes it down; None: it was never migrated."""
+    there_is = connection.execute(text("SELECT to_regclass('alembic_version') IS NOT NULL"))
+    if not there_is.scalar_one():
+        return None
+    found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return None if found is None else str(found)
+
+
+def list_revisions() -> list[str]:
+    """Every revision this code knows, oldest first: the numbers that its migrations' names begin
+    with, in their order."""
+    return sorted(path.name[:4] for path in Path(_migrations_folder()).glob("versions/[0-9]*.py"))
 
 
 def _newer_database(current: str) -> SchemaOutdated:
@@ -310,6 +323,8 @@ def _migrations_folder() -> str:
 
 
 def _alembic() -> Config:
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", _migrations_folder())
     config.set_main_option("path_separator", "os")

@@ -5,7 +5,6 @@ In: an address. Out: the server's name and version, or an error that says what i
 
 from __future__ import annotations
 
-import kombu
 import psycopg2
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
@@ -32,6 +31,8 @@ def ask_database(url: str) -> str:
 def ask_broker(url: str) -> str:
     """The server's name and version, asked the way Celery will connect to it."""
     try:
+        import kombu  # most commands ask PostgreSQL alone
+
         broker = kombu.Connection(url, transport_options={"socket_connect_timeout": 5})
     except ValueError as error:
         raise BadSetting(

@@ -6,15 +6,19 @@ A held segment is kept and shown, never dropped.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import Connection, text
 
 from retrieval.records import Segment, Span
 from retrieval.work.pairs import ASKED
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # Footage that as many unrelated owners hold is nobody's: a stock clip, a network's intro, an ad.
 SHARED_OWNERS = 3
@@ -30,7 +34,7 @@ EMPTY = 0.9
 
 def is_low_information(segment: Segment, flags: NDArray[np.bool_]) -> bool:
     """Whether a segment shows nothing but black, flat colour or title cards in the query."""
-    inside = flags[int(segment.query.start) : int(np.ceil(segment.query.end))]
+    inside = flags[int(segment.query.start) : math.ceil(segment.query.end)]
     return bool(len(inside)) and float(inside.mean()) >= EMPTY
 
 

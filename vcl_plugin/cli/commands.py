@@ -110,6 +110,7 @@ COMMANDS = {
     "index": Entry("index:app", "The index of all references."),
     "claims": Entry("claims:app", "Claims on uploads, and what became of them."),
     "key": Entry("key:app", "Keys of the API and the desk."),
+    "webhook": Entry("webhook:app", "Addresses that are told what happens."),
     "policy": Entry("policy:app", "What an owner wants done with a match."),
     "benchmark": Entry("benchmark:app", "Make benchmarks: labelled pairs, or edited films."),
     "dataset": Entry("train:dataset", "Bring labelled data into the layout we read."),

@@ -15,6 +15,7 @@ from retrieval.errors import Refused
 from vcl_plugin.cli.output import stderr
 from vcl_plugin.cli.session import open_engine
 from vcl_plugin.web.keys import count_keys
+from vcl_plugin.webhooks.courier import running_courier
 
 
 def serve(
@@ -45,15 +46,16 @@ def serve(
     if not keys:
         stderr.print("nobody has a key yet; make one: vcl key add NAME --role manager")
     stderr.print(f"serving on http://{host}:{port}, until Ctrl-C")
-    uvicorn.run(
-        create_app(engine),
-        host=host,
-        port=port,
-        log_level="warning",
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=10,
-    )
+    with running_courier(engine.database, engine.settings.webhook_private):
+        uvicorn.run(
+            create_app(engine),
+            host=host,
+            port=port,
+            log_level="warning",
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=10,
+        )
 
 
 def is_local(host: str) -> bool:

@@ -9,26 +9,50 @@ import getpass
 import os
 import re
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from retrieval.engine import RetrievalEngine
+from sqlalchemy import Engine
+
 from retrieval.errors import Refused
-from retrieval.process import process_engine, process_services
+from retrieval.process import process_database, process_engine, process_services
 from retrieval.services import wait_for_database
-from retrieval.settings import load_settings
+from retrieval.settings import Settings, load_settings
 from vcl_plugin.cli.output import stderr
+
+if TYPE_CHECKING:
+    from retrieval.engine import RetrievalEngine
 
 PATIENCE = 10.0  # seconds in which a worker would have taken the work
 LISTS = (".csv", ".tsv", ".txt", ".json", ".xlsx")
 
 
+@dataclass(frozen=True)
+class Site:
+    """What a command works with that reads and writes rows alone."""
+
+    settings: Settings
+    database: Engine
+
+
+def open_site() -> Site:
+    """The database of this command, without the engine, which is slow to import."""
+    settings = load_settings()
+    _wait_for_services(settings)
+    return Site(settings, process_database())
+
+
 def open_engine() -> RetrievalEngine:
     """The engine of this command. A database that is down is waited for, and that is said."""
-    settings = load_settings()
+    _wait_for_services(load_settings())
+    return process_engine()
+
+
+def _wait_for_services(settings: Settings) -> None:
     with stderr.status("waiting for PostgreSQL"):
         endpoints = process_services(settings)
         wait_for_database(endpoints.database_url, settings.service_timeout)
-    return process_engine()
 
 
 def require_film(path: Path) -> Path:

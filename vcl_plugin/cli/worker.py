@@ -37,6 +37,7 @@ from retrieval.work import journal
 from retrieval.work.messages import Queue
 from retrieval.work.watchdog import Look, Watchdog, is_working
 from vcl_plugin.claims.changes import settle_left
+from vcl_plugin.webhooks.courier import running_courier
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ PAUSE = 1.0  # seconds after the first of them, doubled after each
 SOON = 60.0  # seconds; a worker that lived longer has worked, whatever it then failed of
 SETTLING = 5.0  # seconds a sweep, for rules that a command began to settle and died
 _T = TypeVar("_T")
+_LIBC = ctypes.CDLL(None)  # loaded here: between fork and exec another thread may hold the loader
 
 
 def worker(
@@ -84,7 +86,13 @@ def worker(
         *("--hostname", f"vcl-{os.getpid()}@%h", "--without-gossip", "--without-mingle"),
         *pool,
     ]
-    sys.exit(Supervisor(command, served, settings).run())
+    supervisor = Supervisor(command, served, settings)
+    if Queue.MAINTENANCE not in served:
+        # A machine for one kind of work, a card perhaps, need not reach the world.
+        sys.exit(supervisor.run())
+    with running_courier(database, settings.webhook_private):
+        code = supervisor.run()
+    sys.exit(code)
 
 
 def _read_queues(names: str) -> list[str]:
@@ -221,4 +229,4 @@ class Supervisor:
 def _end_with_parent() -> None:
     """Run in the child: a supervisor killed outright takes its worker along, work in hand done."""
     set_death_signal = 1  # PR_SET_PDEATHSIG
-    ctypes.CDLL(None).prctl(set_death_signal, signal.SIGTERM)
+    _LIBC.prctl(set_death_signal, signal.SIGTERM)
