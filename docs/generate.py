@@ -303,7 +303,8 @@ def states_page() -> str:
 
 
 def reason_codes() -> set[str]:
-    """Every code that the source gives an error, a row or a remark; not those of `vcl why`."""
+    """Every code that the source gives an error, a row or a remark; not those of `vcl why`, and
+    not the reasons that persons give."""
     found: set[str] = set()
     for package in ("retrieval", "vcl_plugin"):
         for path in (ROOT / package).rglob("*.py"):
@@ -314,7 +315,7 @@ def reason_codes() -> set[str]:
         if isinstance(node, ast.ClassDef):
             listed = re.search(r"Codes: ([\w,\s]+)\.", ast.get_docstring(node) or "")
             found |= set(re.findall(r"\w+", listed[1])) if listed else set()
-    return found - answer_codes()
+    return found - answer_codes() - set(REASONS)
 
 
 def answer_codes() -> set[str]:
