@@ -1,94 +1,136 @@
 """How well descriptors find edited pictures: ours against PDQ, a thumbnail and the raw network.
 
-Run: python benchmarks/descriptors.py --images FOLDER --videos FOLDER [--every 12] [--beside FILE]
-(`pip install .[bench]` brings PDQ.)
+Run: python benchmarks/descriptors.py --images FOLDER --videos FOLDER [--every 6] [--beside FILE]
+(`pip install .[bench]` brings PDQ.) Edits of somebody else: `--maker FILE.py`; pictures that were
+edited beforehand: `--prepared FOLDER`. What either looks like stands in `edited_pictures`.
 
 Originals are photographs and seconds of film of the split `test`, which no weights were fitted or
-chosen on (`--split all` for folders that nothing was ever fitted on). Edits that the fit knows are
-of strengths that it never saw (`edits.HELD_OUT`); five edits it never saw at all. R@1: the share of
-edited pictures whose nearest original is the right one; for film that means the right second,
-unless another second shows the same picture. Micro-AP: all matches of all edited pictures in one
-ranking; other seconds of the same film are left out, because which second it is, is the
-localizer's question. Where an edit mixes in another picture, finding that one is no mistake
-either: it is there. Unrelated: the cosine that one in a thousand wrong pairs exceeds. Order: shots
-of eight seconds that move, edited alike; the share of seconds found exactly, and of shots whose
-seconds come out in order. `--beside` takes older weights of lite0, described at 224 pixels.
+chosen on (`--split all` for folders that nothing was ever fitted on). `--distractors` adds
+photographs of the split `test` that nothing is a copy of. Edits that the fit knows are of strengths
+that it never saw (`edits.HELD_OUT`); five edits it never saw at all. R@1: the share of edited
+pictures whose nearest original is the right one; for film that means the right second, unless
+another second shows the same picture. Micro-AP: all matches of all edited pictures in one ranking;
+other seconds of the same film are left out, because which second it is, is the localizer's
+question. Where an edit mixes in another picture, finding that one is no mistake either: it is
+there. Unrelated: the cosine that one in a thousand wrong pairs exceeds. Order: whether the seconds
+of moving shots are told apart (`shot_order`). `--beside` takes older weights of lite0, described at
+`--beside-side` pixels, and says by how much what ships is better, with the interval of a paired
+bootstrap (`judging`). `--keep` keeps descriptors, so that a run that was stopped goes on where it
+was.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from edited_pictures import NOBODY, Edited, Editor, MakersEdits, OurEdits, PreparedFolder
+from judging import Judged, compare
 from numpy.typing import NDArray
 from PIL import Image
+from shot_order import report_order
 
 from retrieval.describe.descriptors import Descriptor, load_descriptor
-from retrieval.describe.fitting.edits import EDITS, MIXING, NEVER_FITTED, draw_strength
+from retrieval.describe.fitting.edits import EDITS, NEVER_FITTED
 from retrieval.describe.fitting.material import Source, find_no_contest, gather_sources, same_film
 from retrieval.describe.lite0 import build_graph, find_backbone, read_backbone
-from retrieval.describe.parts import best_over_views, embed_parts
+from retrieval.describe.parts import embed_parts
 from retrieval.describe.pictures import squash
 
 Array = NDArray[np.float32]
 SIDE = 224
-JUDGED = {**EDITS, **NEVER_FITTED}
-SHOT_SECONDS, SHOTS = 8, 90
-SHOT_EDITS = ("crop", "recolour", "compress", "letterbox", "caption", "mirror", "rotate", "combine")
+AT_ONCE = 8  # originals whose edited pictures are in memory together
+TOLERANCE = 0.01  # an edit may be found less often by this much
+
+
+@dataclass(frozen=True)
+class Describer:
+    """Pictures of one size to unit rows; `key` names all that they depend on."""
+
+    key: str
+    size: tuple[int, int]
+    embed: Callable[[NDArray[np.uint8]], Array]
 
 
 def main() -> None:
+    options = read_options()
+    editor: Editor
+    everything: list[Source] = []
+    if options.prepared:
+        editor = PreparedFolder(options.prepared)
+        sources = editor.read_sources()
+    else:
+        is_ours = options.maker is None
+        editor = OurEdits(options.seed) if is_ours else MakersEdits(options.maker, options.seed)
+        everything = gather_sources(options.images, options.videos, options.split)
+        sources = everything[:: options.every]
+    distractors = []
+    if options.distractors:
+        distractors = gather_sources(options.distractors, [], "test")[: options.most]
+    lite0 = load_descriptor("lite0", weights=options.weights, threads=1)
+    descriptors = {"lite0": lite0}
+    if options.beside:
+        older = load_descriptor(
+            "lite0", weights=options.beside, side=options.beside_side, threads=1
+        )
+        descriptors = {"before": older, **descriptors}
+    describers = {"pdq": PDQ, "thumbnail": THUMBNAIL, "raw lite0": load_raw()} | {
+        name: Describer(each.fingerprint.key, each.frame_size, each.embed)
+        for name, each in descriptors.items()
+    }
+    similarity, edited = match(sources, distractors, editor, describers, lite0, options.keep)
+    print(
+        f"{len(sources)} originals and {len(distractors)} distractors, "
+        f"{len(edited)} edited pictures, {len(editor.kinds)} edits"
+    )
+    report(sources, similarity, edited, editor.kinds)
+    report_order(everything, descriptors, options.seed)
+
+
+def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--images", type=Path, required=True)
+    parser.add_argument("--images", type=Path, help="photographs")
     parser.add_argument("--videos", type=Path, action="append", default=[])
+    parser.add_argument("--maker", type=Path, help="a Python file that edits pictures")
+    parser.add_argument("--prepared", type=Path, help="a folder of originals and edited pictures")
+    parser.add_argument("--distractors", type=Path, help="photographs that nothing is a copy of")
+    parser.add_argument("--most", type=int, default=1000, help="distractors")
     parser.add_argument("--every", type=int, default=1, help="take every n-th original only")
     parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--split", choices=("val", "test", "all"), default="test")
     parser.add_argument("--weights", type=Path, help="of lite0; the shipped ones if not given")
     parser.add_argument("--beside", type=Path, help="older weights of lite0, to compare with")
+    parser.add_argument("--beside-side", type=int, default=SIDE, help="pixels they look at")
+    parser.add_argument("--keep", type=Path, help="folder in which descriptors are kept")
     options = parser.parse_args()
-    everything = gather_sources(options.images, options.videos, options.split)
-    sources = everything[:: options.every]
-    originals = np.stack([squash(np.asarray(each.picture), (SIDE, SIDE)) for each in sources])
-    edited, owners, others, kinds = edit_all(sources, options.seed)
-    print(f"{len(sources)} originals, {len(edited)} edited pictures, {len(JUDGED)} edits")
-    similarity = {
-        "pdq": describe_pdq(edited) @ describe_pdq(originals).T,
-        "thumbnail": describe_thumbnails(edited) @ describe_thumbnails(originals).T,
-        "raw lite0": describe_raw(edited) @ describe_raw(originals).T,
-    }
-    descriptors = {"lite0": load_descriptor("lite0", weights=options.weights)}
-    if options.beside:
-        older = load_descriptor("lite0", weights=options.beside, side=224)
-        descriptors = {"before": older, **descriptors}
-    for name, descriptor in descriptors.items():
-        whole, reference = descriptor.embed(edited), descriptor.embed(originals)
-        similarity[name] = whole @ reference.T
-    parts = embed_parts(descriptor, edited)
-    similarity["lite0 + parts"] = best_over_views(whole, parts, reference)
-    print(f"parts looked at for each edited picture: {len(parts) / len(edited):.2f}")
-    report(sources, similarity, owners, others, kinds)
-    report_order(everything, descriptors, options.seed)
+    if options.prepared is None and options.images is None and not options.videos:
+        parser.error("give --images, --videos or --prepared")
+    return options
 
 
-def edit_all(
-    sources: list[Source], seed: int
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.str_]]:
-    """Every original under every edit, once, at a held-out strength: whose, with whom, how."""
-    rng = np.random.default_rng(seed)
-    edited, owners, others, kinds = [], [], [], []
-    for number, source in enumerate(sources):
-        original = source.picture
-        for kind, edit in JUDGED.items():
-            other = (number + 1 + int(rng.integers(len(sources) - 1))) % len(sources)
-            strength = draw_strength(rng, held_out=True)
-            picture = edit(original, strength, rng, sources[other].picture)
-            edited.append(squash(np.asarray(picture), (SIDE, SIDE)))
-            owners.append(number)
-            others.append(other)
-            kinds.append(kind)
-    return np.stack(edited), np.array(owners), np.array(others), np.array(kinds)
+def load_raw() -> Describer:
+    """The network's last layer, GeM-pooled, without a head."""
+    import onnxruntime
+
+    backbone, options = find_backbone(), onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    graph = build_graph(read_backbone(backbone), None)
+    session = onnxruntime.InferenceSession(graph, options)
+    return Describer(
+        hashlib.sha256(backbone.read_bytes()).hexdigest()[:16],
+        (SIDE, SIDE),
+        lambda pictures: np.concatenate(
+            [
+                session.run(None, {"pictures": pictures[at : at + 16]})[0][:, :1280]
+                for at in range(0, len(pictures), 16)
+            ]
+        ),
+    )
 
 
 def describe_pdq(pictures: NDArray[np.uint8]) -> Array:
@@ -106,121 +148,183 @@ def describe_thumbnails(pictures: NDArray[np.uint8]) -> Array:
     return small / np.maximum(lengths, 1e-6)
 
 
-def describe_raw(pictures: NDArray[np.uint8]) -> Array:
-    """The network's last layer, GeM-pooled, without a head."""
-    import onnxruntime
+PDQ = Describer("pdq", (SIDE, SIDE), describe_pdq)
+THUMBNAIL = Describer("thumbnail", (SIDE, SIDE), describe_thumbnails)
 
-    session = onnxruntime.InferenceSession(build_graph(read_backbone(find_backbone()), None))
-    parts = [
-        session.run(None, {"pictures": pictures[at : at + 16]})[0][:, :1280]
-        for at in range(0, len(pictures), 16)
-    ]
-    return np.concatenate(parts)
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked: whose each edited picture is, with whom, under which edit."""
+
+    owners: NDArray[np.int64]
+    others: NDArray[np.int64]
+    kinds: NDArray[np.str_]
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+
+def match(
+    sources: Sequence[Source],
+    distractors: Sequence[Source],
+    editor: Editor,
+    describers: dict[str, Describer],
+    looker: Descriptor,
+    keep: Path | None,
+) -> tuple[dict[str, Array], Asked]:
+    """Similarity (edited, originals and distractors) by descriptor; `looker` looks at parts too."""
+    facts = (editor.key, [(name, each.key) for name, each in describers.items()])
+    key = hashlib.sha256(repr((facts, [(s.name, s.second) for s in sources])).encode()).hexdigest()
+    chunks = []
+    for at in range(0, len(sources), AT_ONCE):
+        path = keep / f"{key[:16]}-{at:06d}.npz" if keep else None
+        chunks.append(describe_chunk(sources, at, editor, describers, looker, path))
+        print(f"\r{min(at + AT_ONCE, len(sources))} of {len(sources)}", end="", file=sys.stderr)
+    print(file=sys.stderr)
+    asked = Asked(
+        *(np.concatenate([each[n] for each in chunks]) for n in ("owners", "others", "kinds"))
+    )
+    pictures = [each.picture for each in [*sources, *distractors]]
+    similarity = {}
+    for name, describer in describers.items():
+        reference = describe(describer, pictures)
+        similarity[name] = np.concatenate([each[name] for each in chunks]) @ reference.T
+    best, start, looked = similarity[name].copy(), 0, 0
+    for chunk in chunks:
+        np.maximum.at(best, chunk["part_frames"] + start, chunk["parts"] @ reference.T)
+        start, looked = start + len(chunk["owners"]), looked + len(chunk["parts"])
+    print(f"parts looked at for each edited picture: {looked / len(asked):.2f}")
+    return {**similarity, f"{name} + parts": best}, asked
+
+
+def describe_chunk(
+    sources: Sequence[Source],
+    start: int,
+    editor: Editor,
+    describers: dict[str, Describer],
+    looker: Descriptor,
+    path: Path | None,
+) -> dict[str, NDArray[np.generic]]:
+    """Some originals' edited pictures described, or read where they are kept."""
+    if path is not None and path.is_file():
+        with np.load(path) as kept:
+            return dict(kept)
+    edited: list[Edited] = []
+    for owner in range(start, min(start + AT_ONCE, len(sources))):
+        edited += editor.edit(sources, owner)
+    pictures = [each.picture for each in edited]
+    parts = embed_parts(looker, squash_all(pictures, looker.frame_size))
+    chunk = {name: describe(each, pictures) for name, each in describers.items()} | {
+        "owners": np.array([each.owner for each in edited], np.int64),
+        "others": np.array([each.other for each in edited], np.int64),
+        "kinds": np.array([each.kind for each in edited], str),
+        "parts": parts.vectors,
+        "part_frames": parts.frames,
+    }
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial.npz")
+        np.savez(partial, **chunk)
+        partial.replace(path)
+    return chunk
+
+
+def describe(describer: Describer, pictures: Sequence[Image.Image]) -> Array:
+    """At the describer's own size, so that no picture is scaled twice."""
+    return np.concatenate(
+        [
+            describer.embed(squash_all(pictures[at : at + 64], describer.size))
+            for at in range(0, len(pictures), 64)
+        ]
+    )
+
+
+def squash_all(pictures: Sequence[Image.Image], size: tuple[int, int]) -> NDArray[np.uint8]:
+    return np.stack([squash(np.asarray(each), size) for each in pictures])
 
 
 def report(
-    sources: list[Source],
-    similarity: dict[str, Array],
-    owners: NDArray[np.int64],
-    others: NDArray[np.int64],
-    kinds: NDArray[np.str_],
+    sources: Sequence[Source], similarity: dict[str, Array], asked: Asked, names: Sequence[str]
 ) -> None:
-    mixed_in = np.isin(kinds, MIXING)[:, None] & same_film(sources)[others]
-    no_contest = find_no_contest(sources)[owners] | mixed_in
-    film = same_film(sources)[owners] | mixed_in
-    is_film = np.array([each.is_film for each in sources])[owners]
-    truth = owners[:, None] == np.arange(len(sources))[None]
-    hits = {
-        name: np.where(no_contest & ~truth, -2.0, each).argmax(axis=1) == owners
-        for name, each in similarity.items()
+    count = next(iter(similarity.values())).shape[1]
+    own, film, no_contest = exclude(sources, asked, count)
+    is_film = np.array([each.is_film for each in sources])[asked.owners]
+    rows = {kind: asked.kinds == kind for kind in names}
+    rows |= {
+        title: chosen
+        for title, chosen in {
+            "edits fitted on": np.isin(asked.kinds, list(EDITS)),
+            "edits never seen": np.isin(asked.kinds, list(NEVER_FITTED)),
+        }.items()
+        if chosen.any() and set(names) == {*EDITS, *NEVER_FITTED}
     }
-    scores = {name: np.where(film & ~truth, -2.0, each) for name, each in similarity.items()}
-    groups = {
-        "edits fitted on": np.isin(kinds, list(EDITS)),
-        "edits never seen": np.isin(kinds, list(NEVER_FITTED)),
-        "photographs": ~is_film,
-        "film": is_film,
-        "all": np.ones(len(owners), bool),
-    }
-    groups = {title: chosen for title, chosen in groups.items() if chosen.any()}
+    if is_film.any() and not is_film.all():
+        rows |= {"photographs": ~is_film, "film": is_film}
+    rows["all"] = np.ones(len(asked), bool)
+    judged: dict[str, dict[str, Judged]] = {}
+    for name, found in similarity.items():
+        hits = np.where(no_contest & ~own, -2.0, found).argmax(axis=1) == asked.owners
+        scores = np.where(film & ~own, -2.0, found)
+        judged[name] = {
+            title: Judged.of(hits[chosen], scores[chosen], own[chosen])
+            for title, chosen in rows.items()
+        }
     print_row("R@1", list(similarity))
-    for kind in JUDGED:
-        print_row(kind, [hits[name][kinds == kind].mean() for name in similarity])
-    for title, chosen in groups.items():
-        print_row(title, [hits[name][chosen].mean() for name in similarity])
+    for title in rows:
+        print_row(title, [each[title].recall() for each in judged.values()])
     print_row("\nmicro-AP", list(similarity))
-    for title, chosen in groups.items():
-        row = [micro_average_precision(scores[n][chosen], truth[chosen]) for n in similarity]
-        print_row(title, row)
+    for title in rows:
+        print_row(title, [each[title].micro_average_precision() for each in judged.values()])
     print_row("\ncosine", list(similarity))
-    wrong = ~film & ~truth
+    wrong = ~film & ~own
     limits = {name: float(np.quantile(each[wrong], 0.999)) for name, each in similarity.items()}
     print_row("unrelated, 99.9 %", list(limits.values()))
-    print_row("matches, median", [float(np.median(each[truth])) for each in similarity.values()])
-    above = [(each[truth] > limits[name]).mean() for name, each in similarity.items()]
+    print_row("matches, median", [float(np.median(each[own])) for each in similarity.values()])
+    above = [float((each[own] > limits[name]).mean()) for name, each in similarity.items()]
     print_row("matches above", above)
+    if "before" in judged:
+        owners = np.array([each.name for each in sources])[asked.owners]
+        groups = {title: owners[chosen].tolist() for title, chosen in rows.items()}
+        report_differences(judged["before"], judged["lite0"], groups, names)
 
 
-def print_row(title: str, values: list[str] | list[float]) -> None:
+def exclude(
+    sources: Sequence[Source], asked: Asked, count: int
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """(edited, count) each: the right one; what micro-AP leaves out; what R@1 leaves out."""
+    same = same_film(sources)
+    mixed_in = same[asked.others] & (asked.others != NOBODY)[:, None]
+    found = []
+    for among in (
+        np.eye(len(sources), dtype=bool)[asked.owners],
+        same[asked.owners] | mixed_in,
+        find_no_contest(sources)[asked.owners] | mixed_in,
+    ):
+        found.append(np.pad(among, ((0, 0), (0, count - len(sources)))))
+    return found[0], found[1], found[2]
+
+
+def report_differences(
+    old: dict[str, Judged],
+    new: dict[str, Judged],
+    groups: dict[str, list[str]],
+    edits: Sequence[str],
+) -> None:
+    """By how much what ships is better, and how sure that is."""
+    print(f"\n{'lite0 - before':18s}{'R@1 [95 %]':>28s}{'micro-AP [95 %]':>28s}")
+    worse: dict[str, list[str]] = {"surely": [], "maybe": []}
+    for title, names in groups.items():
+        recall, precision = compare(old[title], new[title], names)
+        print(f"{title:18s}{recall!s:>28s}{precision!s:>28s}")
+        if title in edits and recall.low < -TOLERANCE:
+            worse["surely" if recall.high < -TOLERANCE else "maybe"].append(title)
+    for how, kinds in worse.items():
+        print(f"edits worse by more than {TOLERANCE} in R@1, {how}: {', '.join(kinds) or 'none'}")
+
+
+def print_row(title: str, values: Sequence[str] | Sequence[float]) -> None:
     cells = (each if isinstance(each, str) else f"{each:.3f}" for each in values)
     print(f"{title:18s}" + "".join(f"{each:>15s}" for each in cells))
-
-
-def report_order(sources: list[Source], descriptors: dict[str, Descriptor], seed: int) -> None:
-    """Whether the seconds of a moving shot are told apart, and come out in their order."""
-    shots, copies = make_shots(sources, seed)
-    if not len(shots):
-        return
-    print(f"\n{len(shots)} shots of {SHOT_SECONDS} s, edited")
-    for name, descriptor in descriptors.items():
-        rows = [
-            descriptor.embed(each.reshape(-1, SIDE, SIDE, 3)).reshape(*each.shape[:2], -1)
-            for each in (copies, shots)
-        ]
-        best = np.einsum("nid,njd->nij", *rows).argmax(axis=2)
-        exact = (best == np.arange(SHOT_SECONDS)).mean()
-        ordered = (np.diff(best, axis=1) >= 0).all(axis=1).mean()
-        print(f"{name:18s} seconds exact {exact:.3f}, shots in order {ordered:.3f}")
-
-
-def make_shots(sources: list[Source], seed: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Shots in which every second differs from the next, and the same shots edited."""
-    rng = np.random.default_rng(seed)
-    films: dict[str, list[Image.Image]] = {}
-    for each in sources:
-        if each.is_film:
-            films.setdefault(each.name, []).append(each.picture)
-    windows = [
-        pictures[at : at + SHOT_SECONDS]
-        for pictures in films.values()
-        for at in range(0, len(pictures) - SHOT_SECONDS + 1, SHOT_SECONDS // 2)
-        if moves(pictures[at : at + SHOT_SECONDS])
-    ]
-    rng.shuffle(windows)
-    shots: list[list[NDArray[np.uint8]]] = []
-    copies: list[list[NDArray[np.uint8]]] = []
-    for number, window in enumerate(windows[:SHOTS]):
-        kind, own = SHOT_EDITS[number % len(SHOT_EDITS)], int(rng.integers(2**31))
-        other = windows[(number + 1) % len(windows)][0]
-        edited = [EDITS[kind](each, 0.45, np.random.default_rng(own), other) for each in window]
-        for pictures, target in ((window, shots), (edited, copies)):
-            target.append([squash(np.asarray(each), (SIDE, SIDE)) for each in pictures])
-    return np.array(shots), np.array(copies)
-
-
-def moves(pictures: list[Image.Image]) -> bool:
-    thumbs = describe_thumbnails(np.stack([squash(np.asarray(p), (64, 64)) for p in pictures]))
-    near = (thumbs[1:] * thumbs[:-1]).sum(axis=1)
-    return bool(near.max() < 0.99 and 0.1 < near.mean() < 0.97)
-
-
-def micro_average_precision(scores: Array, truth: NDArray[np.bool_], keep: int = 20) -> float:
-    """Over the `keep` best candidates of every query, ranked together."""
-    best = np.argpartition(-scores, min(keep, scores.shape[1]) - 1, axis=1)[:, :keep]
-    order = np.argsort(-np.take_along_axis(scores, best, axis=1).ravel(), kind="stable")
-    right = np.take_along_axis(truth, best, axis=1).ravel()[order]
-    precision = np.cumsum(right) / np.arange(1, len(right) + 1)
-    return float((precision * right).sum() / len(scores))
 
 
 if __name__ == "__main__":

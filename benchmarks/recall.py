@@ -308,7 +308,7 @@ def describe_upload(
     key = f"{descriptor.fingerprint.key}-{digest}"
     path = store.path_of(copy.name, key)
     if not path.exists():
-        frames = render(copy.timeline, bank)
+        frames = render(copy.timeline, bank, descriptor.frame_size)
         edited = [number for number, view in enumerate(copy.timeline) if view.edit != "none"]
         whole = [view._replace(edit="none") for view in copy.timeline]
         whole = [view._replace(half=view.half - view.half % 2) for view in whole]
@@ -324,12 +324,14 @@ def describe_upload(
     return store.read(path)
 
 
-def render(timeline: Timeline, bank: Bank) -> list[Frame]:
+def render(timeline: Timeline, bank: Bank, size: tuple[int, int]) -> list[Frame]:
     """The frames at the size at which the engine's decoder would give them."""
     return [
-        squash(edit_frame(read_scene(bank.sources[view.source], view.take)[view.half], view.edit))
+        pictures.squash(
+            edit_frame(read_scene(bank.sources[view.source], view.take)[view.half], view.edit), size
+        )
         if view.edit != "none"
-        else plain_frames(bank.sources[view.source], view.take)[view.half // VIEWS_PER_SECOND]
+        else plain_frames(bank.sources[view.source], view.take, size)[view.half // VIEWS_PER_SECOND]
         for view in timeline
     ]
 
@@ -340,12 +342,9 @@ def read_scene(source: Source, take: int) -> list[Frame]:
 
 
 @lru_cache(maxsize=512)  # footage between copies comes again and again
-def plain_frames(source: Source, take: int) -> list[Frame]:
-    return [squash(each) for each in read_views(source, [take])[take][::VIEWS_PER_SECOND]]
-
-
-def squash(frame: Frame) -> Frame:
-    return pictures.squash(frame, (224, 224))
+def plain_frames(source: Source, take: int, size: tuple[int, int]) -> list[Frame]:
+    views = read_views(source, [take])[take][::VIEWS_PER_SECOND]
+    return [pictures.squash(each, size) for each in views]
 
 
 if __name__ == "__main__":
