@@ -83,10 +83,13 @@ def main() -> None:
         name: Describer(each.fingerprint.key, each.frame_size, each.embed)
         for name, each in descriptors.items()
     }
-    similarity, edited = match(sources, distractors, editor, describers, lite0, options.keep)
+    # In an order of its own, so that the first so many are of all kinds.
+    asked = np.random.default_rng(options.seed).permutation(len(sources))[: options.asked]
+    chunks = describe_edited(sources, asked, editor, describers, lite0, options.keep)
+    similarity, edited = match([*sources, *distractors], chunks, describers)
     print(
-        f"{len(sources)} originals and {len(distractors)} distractors, "
-        f"{len(edited)} edited pictures, {len(editor.kinds)} edits"
+        f"{len(sources)} originals and {len(distractors)} distractors, {len(asked)} edited: "
+        f"{len(edited)} pictures, {len(editor.kinds)} edits"
     )
     report(sources, similarity, edited, editor.kinds)
     report_order(everything, descriptors, options.seed)
@@ -101,6 +104,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--distractors", type=Path, help="photographs that nothing is a copy of")
     parser.add_argument("--most", type=int, default=1000, help="distractors")
     parser.add_argument("--every", type=int, default=1, help="take every n-th original only")
+    parser.add_argument("--asked", type=int, help="edit so many originals; others only compete")
     parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--split", choices=("val", "test", "all"), default="test")
     parser.add_argument("--weights", type=Path, help="of lite0; the shipped ones if not given")
@@ -164,27 +168,35 @@ class Asked:
         return len(self.owners)
 
 
-def match(
+def describe_edited(
     sources: Sequence[Source],
-    distractors: Sequence[Source],
+    asked: NDArray[np.int64],
     editor: Editor,
     describers: dict[str, Describer],
     looker: Descriptor,
     keep: Path | None,
-) -> tuple[dict[str, Array], Asked]:
-    """Similarity (edited, originals and distractors) by descriptor; `looker` looks at parts too."""
+) -> list[dict[str, NDArray[np.generic]]]:
+    """The edited pictures of `asked` originals described; `looker` describes their parts too."""
     facts = (editor.key, [(name, each.key) for name, each in describers.items()])
     key = hashlib.sha256(repr((facts, [(s.name, s.second) for s in sources])).encode()).hexdigest()
     chunks = []
-    for at in range(0, len(sources), AT_ONCE):
-        path = keep / f"{key[:16]}-{at:06d}.npz" if keep else None
-        chunks.append(describe_chunk(sources, at, editor, describers, looker, path))
-        print(f"\r{min(at + AT_ONCE, len(sources))} of {len(sources)}", end="", file=sys.stderr)
+    for at in range(0, len(asked), AT_ONCE):
+        owners = asked[at : at + AT_ONCE].tolist()
+        path = keep / f"{key[:16]}-{at:06d}-{len(owners)}.npz" if keep else None
+        chunks.append(describe_chunk(sources, owners, editor, describers, looker, path))
+        print(f"\r{at + len(owners)} of {len(asked)}", end="", file=sys.stderr)
     print(file=sys.stderr)
-    asked = Asked(
-        *(np.concatenate([each[n] for each in chunks]) for n in ("owners", "others", "kinds"))
-    )
-    pictures = [each.picture for each in [*sources, *distractors]]
+    return chunks
+
+
+def match(
+    candidates: Sequence[Source],
+    chunks: Sequence[dict[str, NDArray[np.generic]]],
+    describers: dict[str, Describer],
+) -> tuple[dict[str, Array], Asked]:
+    """Similarity (edited, candidates) by descriptor, of the last one also by its parts."""
+    asked = Asked(*(np.concatenate([c[n] for c in chunks]) for n in ("owners", "others", "kinds")))
+    pictures = [each.picture for each in candidates]
     similarity = {}
     for name, describer in describers.items():
         reference = describe(describer, pictures)
@@ -199,7 +211,7 @@ def match(
 
 def describe_chunk(
     sources: Sequence[Source],
-    start: int,
+    owners: Sequence[int],
     editor: Editor,
     describers: dict[str, Describer],
     looker: Descriptor,
@@ -210,7 +222,7 @@ def describe_chunk(
         with np.load(path) as kept:
             return dict(kept)
     edited: list[Edited] = []
-    for owner in range(start, min(start + AT_ONCE, len(sources))):
+    for owner in owners:
         edited += editor.edit(sources, owner)
     pictures = [each.picture for each in edited]
     parts = embed_parts(looker, squash_all(pictures, looker.frame_size))

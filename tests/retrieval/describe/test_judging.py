@@ -115,7 +115,7 @@ def test_a_prepared_folder_is_judged_and_a_second_run_reads_what_was_kept(tmp_pa
         for _ in range(2)
     ]
     assert runs[0].stdout == runs[1].stdout
-    assert "6 originals and 0 distractors, 12 edited pictures, 2 edits" in runs[0].stdout
+    assert "6 originals and 0 distractors, 6 edited: 12 pictures, 2 edits" in runs[0].stdout
     table = [line.split() for line in runs[0].stdout.splitlines()]
     assert next(row for row in table if row[:1] == ["mirror"])[5] == "1.000"
     assert len(list((tmp_path / "kept").glob("*.npz"))) == 1
