@@ -1,19 +1,26 @@
 """How fast video becomes descriptors, against the bare cost of the two libraries that do the work.
 
-Run: python benchmarks/ingest.py [--video FILE ...] [--seconds 600] [--memory]
+Run: python benchmarks/ingest.py [--video FILE ...] [--seconds 600] [--memory] [--before TREE]
 
 Bare cost, in one process and one thread: PyAV decodes every frame, takes the frame of each second
 and scales it; then ONNX Runtime runs the network on those frames. Ours: the guarded child decodes
 what it must while this process describes, with one thread each. Both are measured in one run on
 the same files, the faster of two rounds each; what counts is the ratio. `--memory` ingests an hour
-of 640x360 video and prints the largest resident size of this process and of the child.
+of 640x360 video and prints the largest resident size of this process and of the child. `--before`
+compares with an older version instead: a checkout of it, as `git worktree add TREE COMMIT` makes
+one. Both describe the same files in turn as the engine does, views included, by one thread; what
+counts is processor time, of the process and of its decoder, the least of `--rounds`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import re
 import resource
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -33,7 +40,14 @@ def main() -> None:
     parser.add_argument("--video", type=Path, action="append", default=[], help="default: rendered")
     parser.add_argument("--seconds", type=int, default=600, help="length of the rendered video")
     parser.add_argument("--memory", action="store_true", help="an hour of video, and its memory")
+    parser.add_argument("--before", type=Path, help="a checkout of the version to compare with")
+    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    if options.before:
+        with tempfile.TemporaryDirectory() as folder:
+            videos = options.video or [make_film(Path(folder), options.seconds)]
+            compare_versions(options.before, videos, options.rounds)
+        return
     descriptor = load_descriptor("lite0", threads=1)
     with tempfile.TemporaryDirectory() as folder:
         if options.memory:
@@ -41,6 +55,63 @@ def main() -> None:
             return
         for path in options.video or [make_film(Path(folder), options.seconds)]:
             compare(descriptor, path)
+
+
+DESCRIBE = """
+import json, resource, sys
+from pathlib import Path
+import numpy as np
+from retrieval.describe.descriptors import load_descriptor
+from retrieval.description import describe_video
+from retrieval.settings import load_settings
+
+def spent():
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return [each.ru_utime + each.ru_stime for each in used]
+
+descriptor = load_descriptor("lite0", threads=1)
+descriptor.embed(np.zeros((4, 64, 64, 3), np.uint8))
+for path in sys.argv[1:]:
+    before = spent()
+    described, _ = describe_video(Path(path), descriptor, load_settings())
+    cost = [after - start for after, start in zip(spent(), before)]
+    print(json.dumps([len(described.descriptors), len(described.views), *cost]))
+"""
+
+
+def compare_versions(before: Path, videos: list[Path], rounds: int) -> None:
+    """Processor time for a second of video, of the version in `before` and of this one."""
+    trees = {"before": before.resolve(), "now": Path(__file__).resolve().parents[1]}
+    least: dict[tuple[str, int], list[float]] = {}
+    for _ in range(rounds):
+        for name, tree in trees.items():
+            for number, found in enumerate(describe_by(tree, videos)):
+                known = least.get((name, number), found)
+                least[name, number] = min(known, found, key=lambda each: sum(each[2:]))
+    print(f"{'ms of processor a second of video':44s}{'before':>22s}{'now':>22s}{'ratio':>8s}")
+    for number, path in enumerate(videos):
+        cells, sums = [], []
+        for name in trees:
+            seconds, views, own, decoder = least[name, number]
+            sums.append((own + decoder) / seconds)
+            shown = [1000 * each / seconds for each in (own, decoder)]
+            cells.append(f"{sum(shown):.0f} = {shown[0]:.0f} + {shown[1]:.0f}, {views:.0f} v")
+        facts = f"{path.name[:34]}, {seconds:.0f} s"
+        print(f"{facts:44s}{cells[0]:>22s}{cells[1]:>22s}{sums[1] / sums[0]:8.2f}")
+    print("network and pictures + decoder, v views")
+
+
+def describe_by(tree: Path, videos: list[Path]) -> list[list[float]]:
+    """Of each video its seconds, its views, and the cost of this process and of its decoder."""
+    done = subprocess.run(
+        [sys.executable, "-c", DESCRIBE, *map(str, videos)],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def make_film(folder: Path, seconds: int) -> Path:

@@ -43,8 +43,8 @@ class Descriptor(Protocol):
 def load_descriptor(name: str | None = None, **arguments: Any) -> Descriptor:
     """The descriptor of that name, None for the one of the settings.
 
-    `lite0` takes `weights` (a path), `side`, `power`, `threads`, `cache_dir`; `isc` and `sscd` take
-    `weights` (a path or URL), `sha256` and `device`.
+    All of ours take `weights` (a path, or an address with its `sha256`) and `device`; `lite0` also
+    `side`, `power`, `threads` and `cache_dir`, `isc` also `side`, `sscd` also `projection`.
     """
     chosen = load_settings().descriptor if name is None else name
     descriptor: Descriptor = load_plugin("retrieval.descriptors", "descriptor", chosen, **arguments)

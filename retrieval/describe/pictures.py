@@ -43,13 +43,15 @@ def number_pictures(frames: Frames) -> NDArray[np.intp]:
     return np.cumsum(is_new) - 1
 
 
-def squash_frames(frames: Frames, size: tuple[int, int]) -> Iterator[Frames]:
-    """Batches of at most `BATCH_FRAMES`, each frame made `size` (width, height).
+def squash_frames(
+    frames: Frames, size: tuple[int, int], at_most: int = BATCH_FRAMES
+) -> Iterator[Frames]:
+    """Batches of `at_most` frames, each frame made `size` (width, height).
 
     Aspect ratios are not kept: a copy often has another one, and nothing of the picture is lost.
     """
-    for start in range(0, len(frames), BATCH_FRAMES):
-        batch = frames[start : start + BATCH_FRAMES]
+    for start in range(0, len(frames), at_most):
+        batch = frames[start : start + at_most]
         if batch.shape[2:0:-1] != size:
             batch = np.stack([squash(frame, size) for frame in batch])
         yield np.ascontiguousarray(batch)

@@ -48,7 +48,7 @@ class SscdDescriptor:
             reason = str(error).splitlines()[0]
             raise MissingWeights(f"{path} is not a TorchScript file ({reason})") from None
         self.frame_size = (SIDE, SIDE)
-        width = self._run(np.zeros((1, SIDE, SIDE, 3), np.uint8)).shape[1]
+        width = self._measure(path)
         matrix = read_projection(Path(projection)) if projection else orthogonal_projection(width)
         if matrix.shape != (DIMENSION, width):
             raise MissingWeights(
@@ -61,6 +61,22 @@ class SscdDescriptor:
         self.fingerprint = Fingerprint(
             self.name, hash_weights(path)[:16], DIMENSION, SAMPLE_FPS, f"squash{SIDE}-{reduction}"
         )
+
+    def _measure(self, path: Path) -> int:
+        """How many numbers the network gives a picture."""
+        try:
+            found = self._run(np.zeros((1, SIDE, SIDE, 3), np.uint8))
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise MissingWeights(
+                f"{path} is of another network: it takes no picture of {SIDE}x{SIDE} ({reason})"
+            ) from None
+        if found.ndim != 2 or found.shape[1] < DIMENSION:
+            raise MissingWeights(
+                f"{path} is of another network: it gives {tuple(found.shape)} for one picture, "
+                f"sscd needs (1, {DIMENSION}) or more numbers"
+            )
+        return found.shape[1]
 
     @torch.inference_mode()
     def embed(self, frames: Frames) -> NDArray[np.float32]:
@@ -80,11 +96,12 @@ class SscdDescriptor:
 
 
 def read_projection(path: Path) -> NDArray[np.float32]:
+    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
     try:
         return np.ascontiguousarray(load_file(path)["weight"], dtype=np.float32)
-    except (OSError, KeyError) as error:
+    except (OSError, KeyError, SafetensorError) as error:
         raise MissingWeights(f"{path} holds no projection `weight` ({error})") from None
 
 

@@ -29,6 +29,7 @@ from retrieval.describe.lite0 import (
     build_graph,
     choose_providers,
     find_backbone,
+    open_session,
     read_backbone,
 )
 from retrieval.describe.parts import best_over_views, embed_parts, propose_parts
@@ -78,6 +79,16 @@ def test_frames_of_any_size_are_described(
 
 def test_no_frames_give_no_descriptors(descriptor: Lite0Descriptor) -> None:
     assert descriptor.embed(np.zeros((0, 20, 20, 3), np.uint8)).shape == (0, 256)
+
+
+def test_the_network_says_the_same_of_few_and_of_many_pictures(
+    descriptor: Lite0Descriptor, scenes: np.ndarray
+) -> None:
+    frames = np.stack(
+        [np.asarray(Image.fromarray(each).resize(descriptor.frame_size)) for each in scenes]
+    )
+    (at_once,) = descriptor._session.run(None, {"pictures": frames})
+    assert np.array_equal(descriptor.embed(frames), at_once)
 
 
 def test_a_frame_does_not_depend_on_its_neighbours(
@@ -191,8 +202,16 @@ def test_a_head_that_is_no_weights_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "head.safetensors").write_bytes(b"not weights")
     with pytest.raises(MissingWeights, match="safetensors"):
         Lite0Descriptor(weights=tmp_path / "head.safetensors", cache_dir=tmp_path)
-    with pytest.raises(MissingWeights, match="cannot be read"):
+    with pytest.raises(MissingWeights, match=r"none\.safetensors does not exist"):
         Lite0Descriptor(weights=tmp_path / "none.safetensors", cache_dir=tmp_path)
+
+
+def test_lite0_too_is_refused_by_a_wrong_checksum(tmp_path: Path) -> None:
+    digest = hashlib.sha256(SHIPPED_WEIGHTS.read_bytes()).hexdigest()
+    with pytest.raises(MissingWeights, match=f"has the SHA-256 {digest}, not 0000"):
+        load_descriptor("lite0", weights=SHIPPED_WEIGHTS, sha256="0" * 64)
+    with pytest.raises(MissingWeights, match="needs its SHA-256"):
+        load_descriptor("lite0", weights="http://127.0.0.1:1/lite0.safetensors")
 
 
 def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
@@ -216,6 +235,34 @@ def test_a_device_chooses_what_computes() -> None:
     assert choose_providers("auto", both)[0] == ("CUDAExecutionProvider", {"device_id": 0})
     with pytest.raises(BadSetting, match="knows no CUDA"):
         choose_providers("cuda", both[2:])
+
+
+def test_a_card_that_cannot_be_used_is_told_and_auto_goes_on_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where ONNX Runtime for CUDA is installed and the driver is missing: it takes the CPU."""
+    import onnxruntime
+
+    class WithoutCard:
+        def __init__(self, *arguments: Any, **options: Any) -> None: ...
+
+        def get_providers(self) -> list[str]:
+            return ["CPUExecutionProvider"]
+
+    both = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: both)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", WithoutCard)
+    with pytest.raises(BadSetting, match="cannot use that card"):
+        open_session(tmp_path / "graph.onnx", 1, "cuda:0")
+    assert isinstance(open_session(tmp_path / "graph.onnx", 1, "auto"), WithoutCard)
+
+
+def test_the_setting_of_the_device_reaches_the_network(
+    monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    monkeypatch.setenv("VCL_DEVICE", "cuda:0")
+    with pytest.raises(BadSetting, match="device is 'cuda:0', but this ONNX Runtime knows no CUDA"):
+        Lite0Descriptor(cache_dir=cache)
 
 
 class Wide:
@@ -406,6 +453,30 @@ def test_sscd_takes_a_stored_projection_of_its_width(sscd_file: Path, tmp_path: 
         )
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.:DeprecationWarning")
+def test_a_torchscript_file_of_another_network_is_refused(tmp_path: Path) -> None:
+    narrow = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 7, stride=16), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+    )
+    of_text = torch.nn.Linear(16, 512)
+    for network, example, message in (
+        (narrow, torch.zeros(1, 3, 320, 320), r"gives \(1, 8\) .* sscd needs \(1, 256\) or more"),
+        (of_text, torch.zeros(1, 16), "takes no picture of 320x320"),
+    ):
+        torch.jit.trace(network, example).save(str(tmp_path / "other.pt"))
+        with pytest.raises(MissingWeights, match=message):
+            load_descriptor("sscd", weights=tmp_path / "other.pt", device="cpu")
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.load.:DeprecationWarning")
+def test_a_projection_that_is_no_weights_file_is_refused(sscd_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "junk.safetensors").write_bytes(b"not weights")
+    with pytest.raises(MissingWeights, match="holds no projection"):
+        load_descriptor(
+            "sscd", weights=sscd_file, projection=tmp_path / "junk.safetensors", device="cpu"
+        )
+
+
 def title_card(words: int = 3) -> np.ndarray:
     card = Image.new("RGB", (320, 180), (20, 20, 60))
     draw = ImageDraw.Draw(card)
@@ -494,7 +565,7 @@ def test_a_still_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(descriptor, "_session", Watched())
     found = descriptor.embed(frames)
-    assert seen == [3]
+    assert sum(seen) == 3
     alone = np.concatenate([descriptor.embed(frame[None]) for frame in frames])
     assert np.allclose(found, alone, atol=1e-5)
     assert descriptor.embed(frames[:0]).shape == (0, 256)
