@@ -27,7 +27,8 @@ class Localizer(Protocol):
     """Finds every copied segment between a query and its candidate references.
 
     Arrays are (frames, 256), one frame a second. `fingerprint` names the method, its weights and
-    every parameter that can change a result; it is part of a pair's unique key.
+    every parameter that can change a result; it is part of a pair's unique key. One that learnt
+    from a descriptor may name its key as `descriptor`; `vcl doctor` then warns of another.
     """
 
     name: str

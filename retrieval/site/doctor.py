@@ -40,6 +40,11 @@ from retrieval.work.messages import Queue
 
 OLDEST_PYTHON = (3, 11)
 LEAST_DISK = 2 * 1024**3  # a day of video is described in a fraction of it; servers need the rest
+# Packages for a processor and for a card, of which an installation has one: both own the module.
+TWINS = {
+    "onnxruntime": ("onnxruntime", "onnxruntime-gpu"),
+    "faiss": ("faiss-cpu", "faiss-gpu"),
+}
 PATIENCE = 2.0  # seconds in which an idle worker answers
 
 
@@ -78,16 +83,14 @@ def examine(settings: Settings) -> Iterator[Finding]:
     yield _check_index(settings)
     yield _check_device(settings)
     yield _check_confinement()
-    weights = settings.weights or None
     yield _check_plugin("descriptor", settings.descriptor, load_descriptor)
-    if database.running:
-        yield from _check_references(settings, connect(settings.database_url or database.where))
-    yield _check_plugin("pooler", settings.pooler, load_pooler)
-    yield _check_localizer(
-        settings,
-        _check_plugin(
-            "localizer", settings.localizer, lambda name: load_localizer(name, weights=weights)
-        ),
+    key = _descriptor_key(settings)
+    if database.running and key:
+        yield from _check_references(key, connect(settings.database_url or database.where))
+    yield _check_plugin("pooler", settings.pooler, load_pooler, key)
+    weights = settings.weights or None
+    yield _check_plugin(
+        "localizer", settings.localizer, lambda name: load_localizer(name, weights=weights), key
     )
 
 
@@ -101,22 +104,26 @@ def _check_python() -> Finding:
 def _check_packages() -> Finding:
     """The heavy ones, by importing them: a wheel of another platform is found only so."""
     found = []
-    for module, package in (("torch", "torch"), ("av", "av"), ("onnxruntime", "onnxruntime")):
+    for module in ("torch", "av", *TWINS):
         try:
             importlib.import_module(module)
         except ImportError as error:
             return Finding(
                 "packages",
-                f"{package} cannot be imported ({error})",
-                "run `pip install -c constraints.txt '.[cpu,embedded]'`",
+                f"{module} cannot be imported ({error})",
+                "run `pip install -c constraints.txt '.[cpu,embedded]'`, or `.[gpu,embedded]`",
             )
-        found.append(f"{package} {version(package)}")
-    indexes = [each for each in ("faiss-cpu", "faiss-gpu") if _is_installed(each)]
-    if len(indexes) != 1:
-        both = "faiss-cpu and faiss-gpu are both here" if indexes else "there is no faiss"
-        what = "uninstall one of them" if indexes else "install `.[cpu]` or `.[gpu]`"
-        return Finding("packages", both, f"{what}; either owns the package `faiss` alone")
-    return Finding("packages", ", ".join([*found, f"{indexes[0]} {version(indexes[0])}"]))
+        if module not in TWINS:
+            found.append(f"{module} {version(module)}")
+    for module, twins in TWINS.items():
+        here = [each for each in twins if _is_installed(each)]
+        if len(here) != 1:
+            both = f"{' and '.join(here)} are both here" if here else f"there is no {module}"
+            what = "uninstall both, then install" if here else "install"
+            advice = f"{what} `.[cpu]` or `.[gpu]`; either owns the package `{module}` alone"
+            return Finding("packages", both, advice)
+        found.append(f"{here[0]} {version(here[0])}")
+    return Finding("packages", ", ".join(found))
 
 
 def _is_installed(package: str) -> bool:
@@ -262,7 +269,19 @@ def _check_device(settings: Settings) -> Finding:
             "install the driver and `.[gpu]`, or set VCL_DEVICE to auto",
         )
     is_used = count and wanted != "cpu"
+    if is_used and not _describes_on_card():
+        return Finding(
+            "device",
+            f"{names}, but ONNX Runtime knows no CUDA, so videos are described by the CPU",
+            "install `.[gpu]` instead of `.[cpu]`, or set VCL_DEVICE to cpu",
+        )
     return Finding("device", names if is_used else f"the CPU, {os.cpu_count()} cores")
+
+
+def _describes_on_card() -> bool:
+    import onnxruntime
+
+    return "CUDAExecutionProvider" in onnxruntime.get_available_providers()
 
 
 def _check_confinement() -> Finding:
@@ -277,8 +296,13 @@ def _check_confinement() -> Finding:
     )
 
 
-def _check_plugin(part: str, name: str, load: Callable[[str], object]) -> Finding:
-    """By loading it: its weights are there, whole, and of the right network."""
+def _check_plugin(
+    part: str, name: str, load: Callable[[str], object], described_by: str = ""
+) -> Finding:
+    """By loading it: its weights are there, whole, and of the right network.
+
+    `described_by`: the descriptor whose numbers it is given; it may have learnt from another's.
+    """
     try:
         loaded = load(name)
     except RetrievalError as error:
@@ -286,32 +310,34 @@ def _check_plugin(part: str, name: str, load: Callable[[str], object]) -> Findin
     except Exception as error:  # a plugin of somebody else's may fail in any way
         said = f"{type(error).__name__}: {error}"
         return Finding(part, f"{name} cannot be loaded ({said})", f"correct {variable(part)}")
-    return Finding(part, f"{name}, {getattr(loaded, 'fingerprint', 'no fingerprint')}")
+    found = f"{name}, {getattr(loaded, 'fingerprint', 'no fingerprint')}"
+    learnt = getattr(loaded, "descriptor", None)
+    if learnt and described_by and learnt != described_by:
+        return Finding(
+            part,
+            f"{found} learnt from {learnt}, but videos are described by {described_by}",
+            _LEARN_AGAIN.get(part, f"correct {variable(part)}"),
+        )
+    return Finding(part, found)
 
 
-def _check_localizer(settings: Settings, found: Finding) -> Finding:
-    """Whether a localizer that learnt from one descriptor is given those of another."""
-    if not found.is_well:
-        return found
-    weights = settings.weights or None
-    learnt = getattr(load_localizer(settings.localizer, weights=weights), "descriptor", None)
+_LEARN_AGAIN = {
+    "localizer": "set VCL_WEIGHTS to weights that learnt from it, or teach them (`vcl lines`)",
+    "pooler": "set VCL_POOLER to mean, which learnt from nothing",
+}
+
+
+def _descriptor_key(settings: Settings) -> str:
+    """Empty if there is none: the finding about the descriptor says so."""
     try:
-        key = load_descriptor(settings.descriptor).fingerprint.key
-    except Exception:  # the finding about the descriptor says so
-        return found
-    if learnt is None or learnt == key:
-        return found
-    return Finding(
-        "localizer",
-        f"{found.found} learnt from {learnt}, but videos are described by {key}",
-        "set VCL_WEIGHTS to weights that learnt from it, or teach them (`vcl lines`)",
-    )
+        return load_descriptor(settings.descriptor).fingerprint.key
+    except Exception:
+        return ""
 
 
-def _check_references(settings: Settings, database: Engine) -> Iterator[Finding]:
+def _check_references(key: str, database: Engine) -> Iterator[Finding]:
     """Whether searches see all references. What hinders the question is another part's finding."""
     try:
-        key = load_descriptor(settings.descriptor).fingerprint.key
         check_schema(database)
         with transaction(database) as connection:
             unseen = outdated.count_references(connection, key)

@@ -102,6 +102,7 @@ class TransVCLLocalizer:
             raise BadSetting(f"batch_frames is {batch_frames}; it must be positive")
         chosen = choose_device(device)
         model, facts = open_weights(weights)
+        self.descriptor = facts.descriptor
         self.options = LocalizerOptions(
             min_score=facts.min_score if min_score is None else min_score,
             iou_threshold=iou_threshold,

@@ -120,8 +120,53 @@ def test_a_full_disk_is_found(site: dict[str, Any], monkeypatch: pytest.MonkeyPa
 def test_both_kinds_of_faiss_at_once_are_found(
     site: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "_is_installed", lambda package: True)
-    assert "uninstall one of them" in look(**site)["packages"].advice
+    monkeypatch.setattr(doctor, "_is_installed", lambda package: package != "onnxruntime-gpu")
+    found = look(**site)["packages"]
+    assert found.found == "faiss-cpu and faiss-gpu are both here"
+    assert "uninstall both" in found.advice
+
+
+def test_both_kinds_of_onnx_runtime_at_once_are_found(
+    site: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_is_installed", lambda package: package != "faiss-gpu")
+    found = look(**site)["packages"]
+    assert found.found == "onnxruntime and onnxruntime-gpu are both here"
+    assert "uninstall both" in found.advice
+
+
+def test_a_card_on_which_nothing_is_described_is_found(
+    site: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda number: "Card 9000")
+    found = look(**site)["device"]
+    assert found.found.startswith("Card 9000, but ONNX Runtime knows no CUDA")
+    assert "`.[gpu]` instead of `.[cpu]`" in found.advice
+    assert look(**site | {"device": "cpu"})["device"].is_well
+
+
+@pytest.mark.parametrize(
+    ("part", "loader", "advice"),
+    [
+        ("localizer", "load_localizer", "set VCL_WEIGHTS to weights that learnt from it"),
+        ("pooler", "load_pooler", "set VCL_POOLER to mean"),
+    ],
+)
+def test_weights_that_learnt_from_another_descriptor_are_found(
+    site: dict[str, Any], monkeypatch: pytest.MonkeyPatch, part: str, loader: str, advice: str
+) -> None:
+    class Learnt:
+        name, fingerprint, descriptor = "reader", "reader-1", "lite0-older"
+
+    monkeypatch.setattr(doctor, loader, lambda name, **arguments: Learnt())
+    found = look(**site)[part]
+    key = Fingerprint("known", "1", 256, 1.0, "none").key
+    assert found.found.endswith(f"learnt from lite0-older, but videos are described by {key}")
+    assert found.advice.startswith(advice)
+    Learnt.descriptor = key
+    assert look(**site)[part].is_well
 
 
 class Answering:
