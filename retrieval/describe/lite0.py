@@ -7,8 +7,7 @@ The fitting takes the graph of the first blocks from here.
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ from numpy.typing import NDArray
 from retrieval.describe.descriptors import DIMENSION, Array
 from retrieval.describe.downloads import obtain_weights
 from retrieval.describe.pictures import Frames, check_frames, number_pictures, squash_frames
-from retrieval.errors import BadSetting, MissingWeights
+from retrieval.describe.sessions import CUDA, open_session
+from retrieval.errors import MissingWeights
 from retrieval.media.video import SAMPLE_FPS
 from retrieval.records import Fingerprint
 from retrieval.settings import load_settings
@@ -29,7 +29,6 @@ Weights = Mapping[str, NDArray[np.float32]]
 
 FILE_NAME = "lite0.safetensors"
 SHIPPED_WEIGHTS = Path(__file__).parents[1] / "weights" / FILE_NAME
-CUDA = "CUDAExecutionProvider"
 
 # What the network was trained with; ImageNet's usual mean and deviation cost it 0.09 of its mean
 # top probability on photographs.
@@ -125,44 +124,6 @@ class Lite0Descriptor:
         for batch in squash_frames(pictures, self.frame_size, self._at_once):
             parts.append(self._session.run(None, {"pictures": batch})[0])
         return np.concatenate(parts)[shown]
-
-
-def open_session(graph: Path, threads: int, device: str = "auto") -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    # Workers are many on one machine and say so: threads of each on every core cost 10 % more.
-    spoken = os.environ.get("OMP_NUM_THREADS", "")
-    options.intra_op_num_threads = threads or (int(spoken) if spoken.isdecimal() else 0)
-    options.inter_op_num_threads = 1
-    # Spinning threads would take the core that the decoder child needs.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.log_severity_level = 3
-    providers = choose_providers(device, onnxruntime.get_available_providers())
-    if len(providers) > 1:
-        # CUDA and cuDNN as pip installs them; a machine that has its own keeps them.
-        onnxruntime.preload_dlls()
-    session = onnxruntime.InferenceSession(str(graph), options, providers=providers)
-    # ONNX Runtime goes on with the CPU where the card, its driver or a library is missing.
-    if device.startswith("cuda") and CUDA not in session.get_providers():
-        raise BadSetting(
-            f"device is {device!r}, but ONNX Runtime cannot use that card; see `nvidia-smi`, "
-            "install the driver or the extra `gpu`, or use cpu or auto"
-        )
-    return session
-
-
-def choose_providers(device: str, available: Sequence[str]) -> list[Any]:
-    """What ONNX Runtime computes with, best first. "auto" takes a card if its package is there."""
-    wanted, _, number = device.partition(":")
-    if wanted == "cpu" or (wanted == "auto" and CUDA not in available):
-        return ["CPUExecutionProvider"]
-    if CUDA not in available:
-        raise BadSetting(
-            f"device is {device!r}, but this ONNX Runtime knows no CUDA ({', '.join(available)}); "
-            "install the extra `gpu`, or use cpu or auto"
-        )
-    return [(CUDA, {"device_id": int(number or 0)}), "CPUExecutionProvider"]
 
 
 def read_weights(path: Path, backbone: Weights) -> dict[str, Array]:

@@ -28,6 +28,7 @@ from retrieval.database import (
     transaction,
 )
 from retrieval.describe.descriptors import load_descriptor
+from retrieval.describe.sessions import knows_cuda
 from retrieval.errors import BadSetting, RetrievalError
 from retrieval.identity import StoreIdentity
 from retrieval.index.snapshots import saved_indexes
@@ -269,19 +270,13 @@ def _check_device(settings: Settings) -> Finding:
             "install the driver and `.[gpu]`, or set VCL_DEVICE to auto",
         )
     is_used = count and wanted != "cpu"
-    if is_used and not _describes_on_card():
+    if is_used and not knows_cuda():
         return Finding(
             "device",
             f"{names}, but ONNX Runtime knows no CUDA, so videos are described by the CPU",
             "install `.[gpu]` instead of `.[cpu]`, or set VCL_DEVICE to cpu",
         )
     return Finding("device", names if is_used else f"the CPU, {os.cpu_count()} cores")
-
-
-def _describes_on_card() -> bool:
-    import onnxruntime
-
-    return "CUDAExecutionProvider" in onnxruntime.get_available_providers()
 
 
 def _check_confinement() -> Finding:

@@ -27,13 +27,12 @@ from retrieval.describe.lite0 import (
     SHIPPED_WEIGHTS,
     Lite0Descriptor,
     build_graph,
-    choose_providers,
     find_backbone,
-    open_session,
     read_backbone,
 )
 from retrieval.describe.parts import best_over_views, embed_parts, propose_parts
 from retrieval.describe.pictures import flag_low_information
+from retrieval.describe.sessions import choose_providers, open_session
 from retrieval.describe.views import ViewKind, number_runs
 from retrieval.errors import BadDescriptors, BadSetting, MissingWeights, UnknownPlugin
 from retrieval.records import Fingerprint
