@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from vcl_plugin.cli.output import stderr, stdout
-from vcl_plugin.demo.demo import run_demo
+from vcl_plugin.demo.demo import run_demo, serve_desk
 
 
 def demo(
@@ -21,8 +21,13 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the services running afterwards.")
     ] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve the desk with the demo's claims until stopped.")
+    ] = False,
 ) -> None:
-    """The whole way once: render videos, plant copies, search, report."""
-    is_right = run_demo(folder, stdout, stderr, keep)
+    """The whole way once: render videos, plant copies, search, report; and the desk."""
+    is_right = run_demo(folder, stdout, stderr, keep or serve)
+    if serve:
+        serve_desk(folder, stdout, keep)
     if not is_right:
         raise typer.Exit(1)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,9 @@ from vcl_plugin.cli.output import print_rows, print_table, progress
 from vcl_plugin.demo.footage import Clip, planted_segments, render_edit, render_reference
 from vcl_plugin.reports.evidence import write_evidence
 from vcl_plugin.reports.reports import read_report
+from vcl_plugin.web.keys import add_key, find_viewer, list_keys
 
+DESK_PORT = 8080
 TOLERANCE = 2.0  # seconds by which an end may be off
 REFERENCE_SECONDS = 60
 SHOWN = {
@@ -81,10 +84,66 @@ def run_demo(folder: Path, stdout: Console, stderr: Console, keep: bool = False)
         with _worker(folder / "worker.log"), progress() as bar:
             _add_references(engine, references, bar)
             searches = _search(engine, uploads, bar)
-        return _report(engine, uploads, searches, folder, stdout)
+        is_right = _report(engine, uploads, searches, folder, stdout)
+        _tell_desk(engine, folder, stdout)
+        return is_right
     finally:
         if not keep:
             stop_services(settings)
+
+
+def serve_desk(folder: Path, stdout: Console, keep: bool = False) -> None:
+    """The desk with the demo's claims, and a worker for what is searched there, until stopped."""
+    engine = process_engine()
+    port = _find_port(DESK_PORT)
+    key = _read_key(engine, folder)
+    stdout.print(f"the desk: http://127.0.0.1:{port}/login#{key}", soft_wrap=True)
+    command = [sys.executable, "-m", "vcl_plugin.cli", "serve", "--port", str(port)]
+    try:
+        with _worker(folder.absolute() / "worker.log"), suppress(KeyboardInterrupt):
+            subprocess.run(command, check=False)
+    finally:
+        if not keep:
+            stop_services(engine.settings)
+
+
+def _tell_desk(engine: RetrievalEngine, folder: Path, stdout: Console) -> None:
+    """Where these claims can be reviewed. What follows `#` stays in the browser."""
+    address = f"http://127.0.0.1:{DESK_PORT}/login#{_read_key(engine, folder)}"
+    stdout.print(f"the desk with these claims: {address}", soft_wrap=True)
+    stdout.print(
+        f"  served by: VCL_HOME={engine.settings.home} {Path(sys.executable).parent / 'vcl'} serve",
+        soft_wrap=True,
+    )
+    stdout.print("  or demo and desk in one: vcl demo --serve")
+
+
+def _read_key(engine: RetrievalEngine, folder: Path) -> str:
+    """A key for the desk, kept beside the demo's videos so that its address stays the same."""
+    path = folder.absolute() / "desk.key"
+    with transaction(engine.database) as connection:
+        if path.exists() and find_viewer(connection, key=path.read_text().strip()) is not None:
+            return path.read_text().strip()
+        taken = {row["name"] for row in list_keys(connection)}
+        names = ("analyst", *(f"analyst {number}" for number in range(2, len(taken) + 3)))
+        name = next(each for each in names if each not in taken)
+        key = add_key(connection, name, "manager", created_by="vcl demo")
+    path.touch(mode=0o600)
+    path.write_text(f"{key}\n")
+    return key
+
+
+def _find_port(wanted: int) -> int:
+    """That port, or a free one where it is taken."""
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise ServiceUnavailable("no port of this machine is free")
 
 
 def _render_references(folder: Path, bar: Progress) -> dict[Path, tuple[str, str]]:

@@ -39,6 +39,8 @@ from vcl_plugin.reports.reports import templates
 THUMBNAIL = (192, 108)
 MOMENTS = 4  # frame pairs shown of each segment
 MAP_PIXELS = 512  # longest side of the similarity picture; longer videos are thinned
+# What the lock of the players needs of a segment.
+LINE = ("query_start", "query_end", "reference_start", "reference_end", "is_reversed")
 UPLOAD, REFERENCE = "upload", "reference"  # what the page calls the two sides
 
 
@@ -154,6 +156,7 @@ def _dress_match(
         "reference": match.reference,
         "player": _link(films, folder, match.reference, REFERENCE),
         "segments": match.segments,
+        "lines": [{name: each[name] for name in LINE} for each in match.segments],
         "similarity": None if arrays is None else _data_uri(draw_similarity(*arrays), "png"),
         "frames": frames,
         "hindrance": hindrance,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any
 
-WIDTH, HEIGHT = 720.0, 240.0
+WIDTH, HEIGHT = 1180.0, 240.0
 LEFT, BOTTOM, TOP = 44.0, 22.0, 8.0
 HUES = 5  # series of their own; all others are one
 
@@ -61,13 +61,9 @@ def stack_weeks(rows: Sequence[Mapping[str, Any]], today: date, weeks: int) -> S
             base -= height
             name = named[hue] if hue < len(named) else "others"
             title = f"{name}, week of {day:%d %b}: {seconds:.0f} s"
-            bars.append(Bar(LEFT + place * step + 5, base, step - 10, height, hue, title))
+            bars.append(Bar(LEFT + place * step + 8, base, step - 16, height, hue, title))
     ticks = [(HEIGHT - BOTTOM - tall * part / 4, write_amount(top * part / 4)) for part in range(5)]
-    labels = [
-        (LEFT + (place + 0.5) * step, f"{day:%d %b}")
-        for place, day in enumerate(days)
-        if (weeks - 1 - place) % 2 == 0
-    ]
+    labels = [(LEFT + (place + 0.5) * step, f"{day:%d %b}") for place, day in enumerate(days)]
     legend = list(enumerate(named)) + ([(HUES, "others")] if len(totals) > HUES else [])
     return Stack(bars, ticks, labels, legend)
 

@@ -25,7 +25,7 @@ from vcl_plugin.claims import decisions, queue
 from vcl_plugin.claims.claims import REASONS, TRANSITIONS
 from vcl_plugin.claims.decisions import VERBS
 from vcl_plugin.claims.queue import ClaimFilter
-from vcl_plugin.reports.evidence import Case, read_case
+from vcl_plugin.reports.evidence import LINE, Case, read_case
 from vcl_plugin.reports.inquiry import HELD
 from vcl_plugin.web.access import Site
 from vcl_plugin.web.api.media import previews_of
@@ -40,8 +40,6 @@ ClaimId = Annotated[int, Path(ge=1, lt=2**63)]
 Word = Annotated[str, Form(max_length=4000)]
 MOMENTS = 8  # frame pairs of the strip, shared by all segments
 OTHERS = 8  # claims that are listed beside this one
-# What the lock of the players needs of a segment.
-LINE = ("match", "query_start", "query_end", "reference_start", "reference_end", "is_reversed")
 
 
 @router.get("/claims/{claim_id}")
@@ -125,7 +123,7 @@ def _show(
         claim=claim,
         case=case,
         segments=segments,
-        lines=[{name: row[name] for name in LINE} for row in segments],
+        lines=[{name: row[name] for name in ("match", *LINE)} for row in segments],
         moments=choose_moments(case),
         thumbnail=_address_thumbnails(case),
         following=following,
