@@ -12,7 +12,9 @@ from fastapi.testclient import TestClient
 from sqlalchemy import text
 
 from retrieval.database import transaction
+from tests.vcl_plugin import world
 from tests.vcl_plugin.web.conftest import Desk
+from vcl_plugin.claims import assets
 from vcl_plugin.web.keys import revoke_key
 from vcl_plugin.web.sessions import COOKIE
 
@@ -222,6 +224,49 @@ def test_titles_are_shown_as_text_whatever_they_hold(
         assert "\u202e" not in page.text
         assert "<script>alert" not in page.text
         assert f"<bdi>{shown}</bdi>" in unescape(page.text)
+
+
+def test_reports_are_of_ones_own_owners(desk: Desk, browser: Browser) -> None:
+    client = browser("reviewer of Northlight")
+    for path in ("/reports", "/reports/infringing_segments", "/reports/claims_open"):
+        page = client.get(path)
+        assert page.status_code == 200
+        assert "Ostrava" not in page.text
+        assert "tram" not in page.text
+    assert client.get("/reports/reference_conflicts").status_code == 404
+    assert "Ostrava" in browser("reader").get("/reports/infringing_segments").text
+
+
+def test_a_model_is_wrong_as_often_as_people_found_no_match(desk: Desk, browser: Browser) -> None:
+    assert "Nobody has judged a claim yet" in browser("reader").get("/reports").text
+    for name, verb in (("ten", "confirm"), ("twenty", "no_match"), ("forty", "confirm")):
+        client = browser("reviewer")
+        form = {"verb": verb, "csrf_token": token_of(client.get("/claims"))}
+        client.post(f"/claims/{desk.claims[name]}/decisions", data=form)
+    assert "33.3 % (1 of 3)" in browser("reader").get("/reports").text
+    assert "50 % (1 of 2)" in browser("reviewer of Northlight").get("/reports").text
+
+
+def test_a_search_that_somebody_else_asked_for_is_not_there(desk: Desk, browser: Browser) -> None:
+    with transaction(desk.engine.database) as connection:
+        [search] = connection.execute(
+            text("SELECT id FROM searches WHERE query_id = 'forty'")
+        ).scalars()
+    path = f"/searches/{search}"
+    assert browser("reader").get(path).status_code == 200
+    assert browser("reviewer of Northlight").get(path).status_code == 404
+
+
+def test_why_not_more_names_what_was_held_and_what_was_compared(
+    desk: Desk, browser: Browser
+) -> None:
+    with transaction(desk.engine.database) as connection:
+        world.add_upload(connection, "trailer")
+        asset = connection.execute(text("SELECT asset_id FROM claims WHERE query_id = 'ten'"))
+        assets.add_reference(connection, "trailer", asset.scalar_one())
+    page = browser("reader").get(f"/claims/{desk.claims['ten']}/more")
+    assert "harbour</bdi>: waits to be compared" in page.text
+    assert "trailer</bdi>: was no candidate" in page.text
 
 
 def test_pages_hold_no_script_and_no_style_of_their_own(desk: Desk, browser: Browser) -> None:
