@@ -43,7 +43,8 @@ def read_error_rates(
         text("""
         SELECT model, count(*) AS judged, count(*) FILTER (WHERE is_wrong) AS wrong
         FROM (SELECT DISTINCT runs.localizer AS model, claims.id,
-                     claims.status = 'released' AND claims.reason = 'misidentified' AS is_wrong
+                     (claims.status, claims.reason) IS NOT DISTINCT FROM
+                         ('released', 'misidentified') AS is_wrong
               FROM claims JOIN assets ON assets.id = claims.asset_id
               JOIN owners ON owners.id = assets.owner_id
               JOIN segments ON segments.claim_id = claims.id
