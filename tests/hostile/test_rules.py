@@ -59,6 +59,7 @@ COMPOSED = {
         "direction",
         "comparison",
     },
+    "vcl_plugin/claims/holdings.py": {"_ASSET"},  # a constant of the file
     "migrations/versions/0018_web.py": {"CLAIMS", "ACCESS", "WEBHOOKS"},
     "vcl_plugin/cli/services.py": {"_RATE"},
     # Names of views, checked against REPORTS, and columns of the file's own tables.

@@ -141,20 +141,6 @@ def remove_asset(connection: Connection, asset_id: int) -> list[str]:
     return removed
 
 
-def list_assets(connection: Connection) -> list[dict[str, Any]]:
-    """All assets that were not removed."""
-    rows = connection.execute(
-        text("""
-        SELECT assets.id, owners.name AS owner, assets.title,
-               count(reference_videos.video_id) AS reference_videos
-        FROM assets JOIN owners ON owners.id = assets.owner_id
-        LEFT JOIN reference_videos ON reference_videos.asset_id = assets.id
-        WHERE assets.removed_at IS NULL
-        GROUP BY assets.id, owners.name ORDER BY owners.name, assets.title""")
-    )
-    return [dict(row) for row in rows.mappings()]
-
-
 def add_reference(connection: Connection, video_id: str, asset_id: int) -> None:
     """Let a video stand for an asset and be searched against.
 
@@ -220,19 +206,5 @@ def list_conflicts(connection: Connection, video_ids: Sequence[str]) -> list[dic
         WHERE reference_id = ANY(:ids)
         ORDER BY reference, reference_start, other_owner"""),
         {"ids": list(video_ids)},
-    )
-    return [dict(row) for row in rows.mappings()]
-
-
-def list_references(connection: Connection) -> list[dict[str, Any]]:
-    rows = connection.execute(
-        text("""
-        SELECT videos.id, videos.title, owners.name AS owner, assets.title AS asset,
-               videos.duration, videos.status, videos.reason, videos.message
-        FROM videos
-        LEFT JOIN reference_videos ON reference_videos.video_id = videos.id
-        LEFT JOIN assets ON assets.id = reference_videos.asset_id
-        LEFT JOIN owners ON owners.id = assets.owner_id
-        WHERE videos.is_reference ORDER BY owners.name, assets.title, videos.title""")
     )
     return [dict(row) for row in rows.mappings()]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from sqlalchemy import Connection, Engine, text
 
@@ -74,13 +74,39 @@ def settle_change(
     """
     _settle_until(database, change_id, math.inf, report)
     with transaction(database) as connection:
-        expired = connection.execute(
-            text("""
-            SELECT DISTINCT claim_id FROM claim_events
-            WHERE change_id = :id AND to_status = 'expired' ORDER BY claim_id"""),
+        return list_expired(connection, change_id)
+
+
+def settle_for(database: Engine, change_id: int, seconds: float) -> bool:
+    """Settle uploads that a change touches, for about so long; returns whether it was all.
+
+    What is left is settled beside a worker.
+    """
+    _settle_until(database, change_id, time.monotonic() + seconds, lambda done, total: None)
+    with transaction(database) as connection:
+        found = connection.execute(
+            text("SELECT settled_at IS NOT NULL FROM rule_changes WHERE id = :id"),
             {"id": change_id},
         )
-        return list(expired.scalars())
+        return bool(found.scalar_one())
+
+
+def list_expired(
+    connection: Connection, change_id: int, owners: Collection[str] | None = None
+) -> list[int]:
+    """Claims that expired by a change, of these owners; None: of anybody."""
+    expired = connection.execute(
+        text("""
+        SELECT DISTINCT claim_id FROM claim_events
+        JOIN claims ON claims.id = claim_id
+        JOIN assets ON assets.id = claims.asset_id
+        JOIN owners ON owners.id = assets.owner_id
+        WHERE change_id = :id AND to_status = 'expired'
+          AND (CAST(:owners AS text[]) IS NULL OR owners.name = ANY(:owners))
+        ORDER BY claim_id"""),
+        {"id": change_id, "owners": None if owners is None else sorted(owners)},
+    )
+    return list(expired.scalars())
 
 
 def settle_left(

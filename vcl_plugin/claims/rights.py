@@ -6,13 +6,14 @@ Every function is one step of the caller's transaction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Connection, text
 
 from retrieval.errors import NotFound, Refused
+from retrieval.paging import Page, cut_page, read_cursor
 from retrieval.records import Span
 from retrieval.work.uploads import find_uploads
 from vcl_plugin.claims.policies import WORLD, Policy, Rule, name_territories
@@ -181,6 +182,17 @@ def list_followers(connection: Connection, name: str, owner: str | None = None) 
 
 def list_policies(connection: Connection, with_history: bool = False) -> list[dict[str, Any]]:
     """Policies as they are now, rule by rule, or in every version that they had."""
+    return list(page_policies(connection, with_history, None).rows)
+
+
+def page_policies(
+    connection: Connection,
+    with_history: bool = False,
+    limit: int | None = 200,
+    after: str | None = None,
+) -> Page[dict[str, Any]]:
+    """A page of rules of policies."""
+    last_policy, last_version, last_rule = read_cursor(after, "policies", str, int, int)
     rows = connection.execute(
         text("""
         SELECT policies.name AS policy, position AS rule, action, min_seconds, min_query_share,
@@ -188,11 +200,22 @@ def list_policies(connection: Connection, with_history: bool = False) -> list[di
                policy_versions.created_at AS written_at
         FROM policy_rules JOIN policy_versions USING (policy_id, version)
         JOIN policies ON policies.id = policy_id
-        WHERE :all OR policy_rules.version = policies.version
-        ORDER BY policies.name, policy_rules.version, position"""),
-        {"all": with_history},
+        WHERE (:all OR policy_rules.version = policies.version)
+          AND (CAST(:last_rule AS bigint) IS NULL
+               OR (policies.name, policy_rules.version, position)
+                  > (CAST(:last_policy AS text), CAST(:last_version AS bigint), :last_rule))
+        ORDER BY policies.name, policy_rules.version, position LIMIT :limit"""),
+        {
+            **{"all": with_history, "limit": None if limit is None else limit + 1},
+            **{"last_policy": last_policy, "last_version": last_version, "last_rule": last_rule},
+        },
     )
-    return [dict(row) for row in rows.mappings()]
+    found = [dict(row) for row in rows.mappings()]
+    if limit is None:
+        return Page(found, None)
+    return cut_page(
+        found, limit, "policies", lambda row: [row["policy"], row["version"], row["rule"]]
+    )
 
 
 def assign_policy(
@@ -221,8 +244,19 @@ def find_owner(connection: Connection, name: str) -> int:
         text("SELECT id FROM owners WHERE name = :name"), {"name": name}
     ).scalar()
     if owner_id is None:
-        raise NotFound(f"there is no owner {name!r}; `vcl asset list` shows them all")
+        raise _missing_owner(name)
     return int(owner_id)
+
+
+def require_owner(connection: Connection, name: str, owners: Collection[str] | None = None) -> None:
+    """Raise the same error for an owner that is not there and for one of others."""
+    if owners is not None and name not in owners:
+        raise _missing_owner(name)
+    find_owner(connection, name)
+
+
+def _missing_owner(name: str) -> NotFound:
+    return NotFound(f"there is no owner {name!r}; `vcl asset list` shows them all")
 
 
 def exclude_span(

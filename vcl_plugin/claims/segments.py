@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import Connection, text
 
+from retrieval.paging import MOST, Page, cut_page, read_cursor
 from retrieval.records import Pair, Segment
 from vcl_plugin.claims.turns import share_rules
 
@@ -115,6 +116,83 @@ def _rounded(segment: Segment, query_ends: float, reference_ends: float) -> dict
         **dict.fromkeys(("reference_start", "reference_end"), reference_ends),
     }
     return {**row, **{end: round(min(row[end], limit), 3) for end, limit in limits.items()}}
+
+
+@dataclass(frozen=True)
+class SegmentFilter:
+    """Which segments are meant; what is None does not narrow."""
+
+    claim_id: int | None = None
+    search_id: str | None = None
+    query_id: str | None = None
+    reference_id: str | None = None
+    asset_id: int | None = None
+    owner: str | None = None
+    is_claimed: bool | None = None
+    is_reversed: bool | None = None
+    held: str | None = None
+    min_score: float | None = None
+    min_seconds: float | None = None
+
+
+def list_segments(
+    connection: Connection,
+    wanted: SegmentFilter | None = None,
+    owners: Collection[str] | None = None,
+    limit: int = 50,
+    after: str | None = None,
+) -> Page[dict[str, Any]]:
+    """A page of segments, the newest first, of references that these owners' people may see.
+
+    A segment is of the asset that claims it, or else of the one that its reference shows.
+    """
+    limit = max(1, min(limit, MOST))
+    [last] = read_cursor(after, "segments", int)
+    rows = connection.execute(
+        text("""
+        SELECT segments.id, segments.query_id, query.title AS query, segments.reference_id,
+               reference.title AS reference, assets.id AS asset_id, assets.title AS asset,
+               owners.name AS owner, segments.claim_id, claims.status AS claim_status,
+               lower(segments.query_span)::float AS query_start,
+               upper(segments.query_span)::float AS query_end,
+               lower(segments.reference_span)::float AS reference_start,
+               upper(segments.reference_span)::float AS reference_end,
+               segments.score, segments.is_reversed, segments.speed, segments.held,
+               segments.created_at
+        FROM segments
+        JOIN videos AS query ON query.id = segments.query_id
+        JOIN videos AS reference ON reference.id = segments.reference_id
+        LEFT JOIN claims ON claims.id = segments.claim_id
+        LEFT JOIN reference_videos ON reference_videos.video_id = segments.reference_id
+        LEFT JOIN assets ON assets.id = coalesce(claims.asset_id, reference_videos.asset_id)
+        LEFT JOIN owners ON owners.id = assets.owner_id
+        WHERE segments.held IS DISTINCT FROM 'superseded'
+          AND (CAST(:last AS bigint) IS NULL OR segments.id < :last)
+          AND (CAST(:owners AS text[]) IS NULL OR owners.name = ANY(:owners))
+          AND (CAST(:claim_id AS bigint) IS NULL OR segments.claim_id = :claim_id)
+          AND (CAST(:query_id AS text) IS NULL OR segments.query_id = :query_id)
+          AND (CAST(:reference_id AS text) IS NULL OR segments.reference_id = :reference_id)
+          AND (CAST(:asset_id AS bigint) IS NULL OR assets.id = :asset_id)
+          AND (CAST(:owner AS text) IS NULL OR owners.name = :owner)
+          AND (CAST(:is_claimed AS boolean) IS NULL
+               OR (segments.claim_id IS NOT NULL) = :is_claimed)
+          AND (CAST(:is_reversed AS boolean) IS NULL OR segments.is_reversed = :is_reversed)
+          AND (CAST(:held AS text) IS NULL OR segments.held = :held)
+          AND (CAST(:min_score AS float) IS NULL OR segments.score >= :min_score)
+          AND (CAST(:min_seconds AS float) IS NULL OR segments.seconds >= :min_seconds)
+          AND (CAST(:search_id AS text) IS NULL OR segments.run_id IN (
+                   SELECT runs.id FROM search_pairs
+                   JOIN runs ON runs.pair_id = search_pairs.pair_id
+                   WHERE search_pairs.search_id = :search_id))
+        ORDER BY segments.id DESC LIMIT :limit"""),
+        {
+            **asdict(wanted or SegmentFilter()),
+            "owners": None if owners is None else sorted(owners),
+            **{"last": last, "limit": limit + 1},
+        },
+    )
+    found = [dict(row) for row in rows.mappings()]
+    return cut_page(found, limit, "segments", lambda row: [row["id"]])
 
 
 def read_segments(connection: Connection, search_id: str) -> list[dict[str, Any]]:

@@ -5,7 +5,6 @@ In: titles, owners, video files. Out: rows, and ingest work for the workers.
 
 from __future__ import annotations
 
-import math
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,13 +14,10 @@ import typer
 from retrieval.database import transaction
 from retrieval.engine import RetrievalEngine
 from retrieval.errors import BadVideo, Refused
-from retrieval.records import Span, Video, VideoStatus
-from retrieval.tasks import send
+from retrieval.records import Video, VideoStatus
 from retrieval.work import catalogue, searches
-from retrieval.work.messages import INGEST, Message
-from retrieval.work.uploads import find_uploads
-from vcl_plugin.claims import assets, rights
-from vcl_plugin.claims.changes import note_change
+from vcl_plugin import references
+from vcl_plugin.claims import assets, holdings, rights, rulebook
 from vcl_plugin.claims.claims import list_standing
 from vcl_plugin.cli.output import (
     AsJson,
@@ -60,7 +56,10 @@ def list_assets(as_json: AsJson = False) -> None:
     """All assets and how many reference videos each has."""
     engine = open_engine()
     with transaction(engine.database) as connection:
-        rows = assets.list_assets(connection)
+        rows = holdings.list_assets(connection).rows
+    if not as_json:
+        shown = ("id", "owner", "title", "reference_videos")
+        rows = [{name: row[name] for name in shown} for row in rows]
     print_rows(
         rows, as_json, empty="no assets yet; add one with `vcl asset add TITLE --owner NAME`"
     )
@@ -82,9 +81,9 @@ def share_asset(
     engine = open_engine()
     with transaction(engine.database) as connection:
         asset_id = assets.find_asset(connection, asset)
-        rights.set_ownership(connection, asset_id, owner, percent, territory)
-        what = f"gave {owner} {percent:g} % of asset {asset_id} in {territory}"
-        change = note_change(connection, current_user(), what, [asset_id])
+        change = rulebook.share_asset(
+            connection, current_user(), asset_id, owner, percent, territory
+        )
     expired = follow_change(engine, change)
     print_outcome(
         f"{owner} owns {percent:g} % of asset {asset_id} in {territory}{say_expired(expired)}",
@@ -133,16 +132,8 @@ def allow(
     engine = open_engine()
     with transaction(engine.database) as connection:
         asset_id = None if asset is None else assets.find_asset(connection, asset)
-        rights.allow_use(connection, owner, current_user(), uploader, upload, asset_id, note)
-        contents = set() if upload is None else set(find_uploads(connection, upload).values())
-        who = f"uploader {uploader}" if upload is None else f"upload {upload}"
-        whose = f"everything of {owner}" if asset_id is None else f"asset {asset_id} of {owner}"
-        change = note_change(
-            connection,
-            current_user(),
-            f"let {who} use {whose}",
-            uploader=uploader,
-            query_ids=sorted(contents),
+        change = rulebook.allow_use(
+            connection, current_user(), owner, uploader, upload, asset_id, note
         )
     expired = follow_change(engine, change)
     what = "everything of theirs" if asset_id is None else f"asset {asset_id}"
@@ -165,15 +156,9 @@ def exclude(
     as_json: AsJson = False,
 ) -> None:
     """Let a stretch of a reference claim nothing; undecided claims on nothing else expire."""
-    if not 0 <= start < end < math.inf:
-        raise Refused(
-            f"the stretch from {start:g} to {end:g} seconds is empty, endless or before the start"
-        )
     engine = open_engine()
     with transaction(engine.database) as connection:
-        rights.exclude_span(connection, video, Span(start, end), current_user(), note)
-        what = f"excluded seconds {start:g} to {end:g} of {video}"
-        change = note_change(connection, current_user(), what, reference_id=video)
+        change = rulebook.exclude_stretch(connection, current_user(), video, start, end, note)
     expired = follow_change(engine, change)
     print_outcome(
         f"seconds {start:g} to {end:g} of {video} are excluded{say_expired(expired)}",
@@ -210,8 +195,7 @@ def add_reference(
     for name in videos:
         try:
             video_id = _find_registered(engine, name) or engine.register(require_film(Path(name)))
-            with transaction(engine.database) as connection:
-                assets.add_reference(connection, video_id, asset_id)
+            references.add_reference(engine, video_id, asset_id)
         except (BadVideo, Refused) as error:
             rows.append(
                 {
@@ -225,7 +209,6 @@ def add_reference(
             continue
         rows.append({"id": video_id})
     ids = [row["id"] for row in rows if row["id"] is not None]
-    send(Message(INGEST, {"video_id": each}) for each in ids)
     if wait:
         with transaction(engine.database) as connection:
             ours = [video.id for video in catalogue.read_videos(connection, ids) if video.path]
@@ -250,7 +233,10 @@ def list_references(as_json: AsJson = False) -> None:
     """All reference videos and their state."""
     engine = open_engine()
     with transaction(engine.database) as connection:
-        rows = assets.list_references(connection)
+        rows = holdings.list_references(connection).rows
+    if not as_json:
+        hidden = ("asset_id", "created_at")
+        rows = [{name: row[name] for name in row if name not in hidden} for row in rows]
     print_rows(
         rows, as_json, empty="no references yet; add one with `vcl reference add VIDEO -a ASSET`"
     )

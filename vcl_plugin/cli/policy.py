@@ -11,8 +11,7 @@ import typer
 
 from retrieval.database import transaction
 from retrieval.errors import Refused
-from vcl_plugin.claims import assets, rights
-from vcl_plugin.claims.changes import note_change
+from vcl_plugin.claims import assets, rights, rulebook
 from vcl_plugin.claims.policies import FIELDS, Policy, Rule
 from vcl_plugin.claims.rehearsal import rehearse_policy
 from vcl_plugin.cli.output import AsJson, by_territory, print_outcome, print_rows, say_expired
@@ -42,11 +41,7 @@ def add(
     policy = Policy(name, tuple(parse_rule(rule) for rule in rules))
     engine = open_engine()
     with transaction(engine.database) as connection:
-        version = rights.add_policy(connection, policy, current_user())
-        written = "; ".join(map(str, policy.rules))
-        what = f"wrote version {version} of policy {name}: {written}"
-        followers = rights.list_followers(connection, name)
-        change = note_change(connection, current_user(), what, followers)
+        version, change = rulebook.write_policy(connection, current_user(), policy)
     expired = follow_change(engine, change)
     count = len(policy.rules)
     print_outcome(
@@ -85,13 +80,7 @@ def assign(
     engine = open_engine()
     with transaction(engine.database) as connection:
         asset_id = None if asset is None else assets.find_asset(connection, asset)
-        rights.assign_policy(connection, name, asset_id, owner)
-        followers = rights.list_followers(connection, name, owner)
-        if asset_id is not None:
-            followers = [asset_id]
-        who = f"all assets of {owner}" if asset_id is None else f"asset {asset_id}"
-        what = f"let {who} follow policy {name}"
-        change = note_change(connection, current_user(), what, followers)
+        change = rulebook.assign_policy(connection, current_user(), name, asset_id, owner)
     expired = follow_change(engine, change)
     facts = {"policy": name, "asset": asset_id, "owner": owner, "expired_claims": expired}
     what = f"asset {asset_id} follows" if owner is None else f"all assets of {owner} follow"

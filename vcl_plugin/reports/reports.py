@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
@@ -92,6 +92,25 @@ def read_report(
     return Report(name, list(result.keys()), [tuple(row) for row in result])
 
 
+def stream_report(
+    connection: Connection,
+    name: str,
+    since: datetime | None = None,
+    owner: str | None = None,
+    asset: str | None = None,
+    limit: int | None = None,
+    owners: Collection[str] | None = None,
+) -> tuple[Sequence[str], Iterator[Sequence[Any]]]:
+    """The columns of a view, and its rows as they are asked for; the connection must stay open.
+
+    `owners` confines the reader: a report that does not say whose each row is, is refused.
+    """
+    statement, values = compose_query(connection, name, since, owner, asset, limit, owners)
+    streaming = connection.execution_options(stream_results=True, max_row_buffer=1000)
+    result = streaming.execute(text(statement), values)
+    return list(result.keys()), (tuple(row) for row in result)
+
+
 def compose_query(
     connection: Connection,
     name: str,
@@ -99,6 +118,7 @@ def compose_query(
     owner: str | None = None,
     asset: str | None = None,
     limit: int | None = None,
+    owners: Collection[str] | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """The statement that reads a report, and its parameters."""
     if name not in REPORTS:
@@ -117,6 +137,11 @@ def compose_query(
             raise Refused(f"the report {name} has no {column} to filter by")
         conditions.append(f"{column} {operator} :{column}")
         values[column] = value
+    if owners is not None:
+        if "owner" not in columns:
+            raise Refused(f"the report {name} concerns all owners", code="forbidden")
+        conditions.append("owner = ANY(:owners)")
+        values["owners"] = sorted(owners)
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     most = "" if limit is None else f"LIMIT {int(limit)}"
     return f"SELECT * FROM {name} {where} ORDER BY {_ORDER[name]} {most}", values
@@ -138,11 +163,25 @@ _FORMULA = re.compile(r"(?:^|(?<=[;\t\n]))(?=\s*[=+\-@＝＋－＠])")
 
 
 def write_csv(report: Report) -> str:
+    return "".join(stream_csv(report.columns, report.rows))
+
+
+def stream_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """A CSV, row by row."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(report.columns)
-    writer.writerows([[_cell(value) for value in row] for row in report.rows])
-    return buffer.getvalue()
+    writer.writerow(columns)
+    for row in rows:
+        yield _take(buffer)
+        writer.writerow([_cell(value) for value in row])
+    yield _take(buffer)
+
+
+def _take(buffer: io.StringIO) -> str:
+    text = buffer.getvalue()
+    buffer.seek(0)
+    buffer.truncate()
+    return text
 
 
 def _cell(value: Any) -> Any:
@@ -159,11 +198,21 @@ def _cell(value: Any) -> Any:
 
 
 def write_json(report: Report) -> str:
-    rows = [
-        dict(zip(report.columns, (plain(value) for value in row), strict=True))
-        for row in report.rows
-    ]
+    rows = [_as_dict(report.columns, row) for row in report.rows]
     return json.dumps(rows, indent=2, ensure_ascii=False)
+
+
+def stream_json(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """A list in JSON, a row a line."""
+    before = "["
+    for row in rows:
+        yield before + json.dumps(_as_dict(columns, row), ensure_ascii=False)
+        before = ",\n"
+    yield "]" if before != "[" else "[]"
+
+
+def _as_dict(columns: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(columns, (plain(value) for value in row), strict=True))
 
 
 def write_html(report: Report) -> str:

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from retrieval.database import connect, transaction
 from retrieval.errors import NotFound, Refused
 from retrieval.work import catalogue
-from vcl_plugin.claims import assets
+from vcl_plugin.claims import assets, holdings
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def test_the_same_owner_and_title_twice_is_the_same_asset(db: Engine):
         first = assets.add_asset(connection, "Northlight", "Harbour")
         assert assets.add_asset(connection, "Northlight", "Harbour") == first
         assert assets.add_asset(connection, "Ostrava", "Harbour") != first
-        assert len(assets.list_assets(connection)) == 2
+        assert len(holdings.list_assets(connection).rows) == 2
 
 
 @pytest.mark.parametrize(("owner", "title"), [("", "x"), ("x", ""), ("  ", "x"), ("x", "\t")])
@@ -58,7 +58,7 @@ def test_no_video_stands_for_an_asset_that_was_removed(db: Engine):
         assets.remove_asset(connection, gone)
         with pytest.raises(Refused, match=r"asset 1 'Harbour' was removed on .* `vcl asset add`"):
             assets.add_reference(connection, "film", gone)
-        assert assets.list_references(connection) == []
+        assert holdings.list_references(connection).rows == []
 
 
 def test_a_video_stands_for_one_asset_until_it_is_removed(db: Engine):
@@ -71,9 +71,9 @@ def test_a_video_stands_for_one_asset_until_it_is_removed(db: Engine):
         with pytest.raises(Refused, match=r"`vcl reference remove film`"):
             assets.add_reference(connection, "film", second)
         assets.remove_reference(connection, "film")
-        assert assets.list_references(connection) == []
+        assert holdings.list_references(connection).rows == []
         assets.add_reference(connection, "film", second)
-        [row] = assets.list_references(connection)
+        [row] = holdings.list_references(connection).rows
     assert (row["id"], row["owner"], row["asset"]) == ("film", "Ostrava", "Garden")
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from retrieval.database import transaction
 from retrieval.process import process_engine
-from vcl_plugin.claims import assets
+from vcl_plugin.claims import assets, holdings
 from vcl_plugin.claims.turns import take_references
 from vcl_plugin.cli import ingest
 
@@ -44,5 +44,5 @@ def test_ingest_and_reference_add_of_one_film_do_not_wait_in_a_circle(tmp_path: 
             assets.add_reference(connection, video_id, asset_id)
         assert ingested.result(timeout=30) == [video_id]
     with transaction(engine.database) as connection:
-        [row] = assets.list_references(connection)
+        [row] = holdings.list_references(connection).rows
     assert (row["id"], row["owner"], row["asset"]) == (video_id, "Ana", "film")
