@@ -29,6 +29,7 @@ from vcl_plugin.reports.metrics import MEASURES as PLUGIN_MEASURES
 from vcl_plugin.web import api
 from vcl_plugin.web.access import Site, require
 from vcl_plugin.web.audit import Audit
+from vcl_plugin.web.handbook import add_handbook
 from vcl_plugin.web.incoming import Incoming
 from vcl_plugin.web.keys import Viewer
 from vcl_plugin.web.limits import Limits
@@ -40,6 +41,7 @@ VERSION = "1"
 PREFIX = f"/api/v{VERSION}"
 BEAT_SECONDS = 1.0
 AGE_SECONDS = 600.0  # between two looks whether claims are a day older
+OPEN: dict[str, Any] = {"security": []}  # needs no key
 DESK = "vcl_plugin.web.desk"
 
 
@@ -67,6 +69,7 @@ def create_app(engine: RetrievalEngine) -> FastAPI:
     for module in sorted(each.name for each in iter_modules(api.__path__)):
         app.include_router(import_module(f"{api.__name__}.{module}").router, prefix=PREFIX)
     _add_health(app, site)
+    add_handbook(app)
     if find_spec(DESK) is not None:
         app.include_router(import_module(f"{DESK}.routes").router, include_in_schema=False)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
@@ -109,12 +112,12 @@ def _beat(site: Site, audit: Audit) -> Any:
 
 
 def _add_health(app: FastAPI, site: Site) -> None:
-    @app.get("/livez", tags=["health"], responses=RESPONSES)
+    @app.get("/livez", tags=["health"], responses=RESPONSES, openapi_extra=OPEN)
     async def livez() -> dict[str, str]:
         """Whether the process answers."""
         return {"status": "ok"}
 
-    @app.get("/readyz", tags=["health"], responses=RESPONSES)
+    @app.get("/readyz", tags=["health"], responses=RESPONSES, openapi_extra=OPEN)
     def readyz() -> dict[str, str]:
         """Whether requests can be served: PostgreSQL answers."""
         with transaction(site.database) as connection:

@@ -52,9 +52,9 @@ class Incoming:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def begin_part(self) -> Path:
+    def begin_part(self, suffix: str = "") -> Path:
         """An empty file that bytes can be appended to."""
-        path = self.part(secrets.token_hex(16))
+        path = self.part(secrets.token_hex(16) + suffix)
         with _no_room(path):
             make_folder(path.parent, None)
             path.open("xb").close()

@@ -18,6 +18,7 @@ from vcl_plugin.web.problems import write_problem
 
 MOST_AT_ONCE = 1000
 BODY_BYTES = 1 << 20  # of any request that is no upload
+ARRAY_BYTES = 1 << 27  # two arrays of descriptors of ten-hour films have 74 MB
 BURST_SECONDS = 5.0
 SENDERS = 10_000  # whose rate is remembered
 POLICY = (
@@ -129,9 +130,12 @@ class Limits:
         return None
 
     def _most_bytes(self, scope: Scope) -> int:
-        is_upload = scope["path"].startswith("/api/v1/uploads")
-        # A multipart body has its fields and borders beside the video.
-        return self.upload_bytes + BODY_BYTES if is_upload else BODY_BYTES
+        # A multipart body has its fields and borders beside the files.
+        if scope["path"].startswith("/api/v1/uploads"):
+            return self.upload_bytes + BODY_BYTES
+        if scope["path"] == "/api/v1/comparisons/files":
+            return ARRAY_BYTES + BODY_BYTES
+        return BODY_BYTES
 
     def _too_large(self, scope: Scope) -> ASGIApp:
         return write_problem(

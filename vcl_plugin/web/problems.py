@@ -41,7 +41,7 @@ STATUSES: tuple[tuple[type[RetrievalError], int], ...] = (
     (BadSetting, 503),
     (RetrievalError, 422),
 )
-BY_CODE = {"timeout": 504, "too_late": 409, "nothing_to_undo": 409}
+BY_CODE = {"forbidden": 403, "timeout": 504, "too_late": 409, "nothing_to_undo": 409}
 WORDS = {404: "not_found", 405: "not_allowed", 413: "body_too_large"}
 
 

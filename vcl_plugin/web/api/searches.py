@@ -20,23 +20,20 @@ from starlette.concurrency import run_in_threadpool
 
 from retrieval.database import transaction
 from retrieval.errors import NotFound
-from retrieval.paging import LETTERS, MOST
 from retrieval.records import Search, SearchStatus
 from retrieval.tasks import enqueue_video
 from retrieval.work import searches
 from retrieval.work.cancellation import cancel_search
 from retrieval.work.messages import Priority
 from vcl_plugin.claims.sight import read_visible
-from vcl_plugin.web.access import Site, current_site, require
+from vcl_plugin.web.access import Site, current_site
 from vcl_plugin.web.keys import Viewer
+from vcl_plugin.web.parameters import After, Here, Limit, Next, Reader, Sender
 from vcl_plugin.web.routing import make_router
 from vcl_plugin.web.watch import Watch
 
 router = make_router("/searches", "searches")
 
-Reader = Annotated[Viewer, Depends(require("read"))]
-Sender = Annotated[Viewer, Depends(require("upload"))]
-Here = Annotated[Site, Depends(current_site)]
 SearchId = Annotated[str, Path(min_length=1, max_length=200)]
 LONGEST_WAIT = 60.0
 KEEP_ALIVE = 15.0  # seconds after which a proxy may take a silent stream for dead
@@ -64,7 +61,7 @@ class SearchRow(BaseModel):
 
 class SearchPage(BaseModel):
     searches: list[SearchRow]
-    next: str | None = Field(description="cursor of the next page; null: this is the last")
+    next: Next
 
 
 class SearchBody(BaseModel):
@@ -95,8 +92,8 @@ def list_searches(
     status: Annotated[list[SearchStatus] | None, Query(description="repeat for several")] = None,
     video: Annotated[str | None, Query(max_length=1000, description="id of the upload")] = None,
     mine: Annotated[bool, Query(description="only what this key asked for")] = False,
-    limit: Annotated[int, Query(ge=1, le=MOST)] = 50,
-    after: Annotated[str | None, Query(max_length=LETTERS, description="`next` of a page")] = None,
+    limit: Limit = 50,
+    after: After = None,
 ) -> Any:
     """Searches, the newest first."""
     asked_by = viewer.name if mine or viewer.owners is not None else None

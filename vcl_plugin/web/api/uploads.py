@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
 
-from fastapi import Depends, Header, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 from fastapi import Path as InPath
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -20,23 +20,24 @@ from starlette.concurrency import run_in_threadpool
 from retrieval.database import transaction
 from retrieval.errors import BadVideo, Refused
 from retrieval.media.roots import confine_path
+from retrieval.records import VideoStatus
 from retrieval.tasks import enqueue_video
 from retrieval.work.messages import Priority
 from retrieval.work.uploads import read_upload
+from vcl_plugin.claims import uploads
 from vcl_plugin.claims.assets import require_asset
 from vcl_plugin.references import add_reference
 from vcl_plugin.web import incoming
-from vcl_plugin.web.access import Site, current_site, require
+from vcl_plugin.web.access import Site, current_site
 from vcl_plugin.web.incoming import Incoming, Session
 from vcl_plugin.web.keys import Viewer
 from vcl_plugin.web.multipart import describe_form, read_form
+from vcl_plugin.web.parameters import After, AskedName, Here, Limit, Next, Reader, Sender
 from vcl_plugin.web.problems import WebError
 from vcl_plugin.web.routing import make_router
 
 router = make_router("/uploads", "uploads")
 
-Sender = Annotated[Viewer, Depends(require("upload"))]
-Here = Annotated[Site, Depends(current_site)]
 SessionId = Annotated[str, InPath(min_length=1, max_length=100)]
 Offset = Annotated[int, Header(alias="Upload-Offset", ge=0, lt=2**63)]
 Words = Annotated[str, Field(min_length=1, max_length=2000)]
@@ -111,11 +112,49 @@ OFFSETS: dict[int | str, dict[str, Any]] = {
 }
 
 
+class KnownUpload(BaseModel):
+    """Somebody put a content somewhere."""
+
+    id: int
+    query_id: str
+    query: str = Field(description="title of the video")
+    duration: float | None
+    status: VideoStatus
+    reason: str | None
+    uploader: str | None
+    external_id: str | None
+    url: str | None
+    uploaded_at: datetime | None
+    told_at: datetime
+
+
+class UploadPage(BaseModel):
+    uploads: list[KnownUpload]
+    next: Next
+
+
 def current_incoming(request: Request) -> Incoming:
     return Incoming(current_site(request).settings.upload_dir)
 
 
 Files = Annotated[Incoming, Depends(current_incoming)]
+
+
+@router.get("", response_model=UploadPage)
+def list_uploads(
+    viewer: Reader,
+    site: Here,
+    name: Annotated[
+        str | None, Query(max_length=2000, description="platform's id, URL or id of the video")
+    ] = None,
+    uploader: AskedName = None,
+    limit: Limit = 50,
+    after: After = None,
+) -> Any:
+    """Uploads, the newest first; a key with owners sees those that their claims speak of."""
+    with transaction(site.database) as connection:
+        page = uploads.list_uploads(connection, viewer.owners, name, uploader, limit, after)
+    return {"uploads": page.rows, "next": page.next}
 
 
 @router.post("", status_code=201, response_model=Accepted, openapi_extra=MULTIPART)
