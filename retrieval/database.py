@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 OLDEST_POSTGRES = 15  # the first that joins multiranges, which count overlapping seconds once
 _READ_ONLY = "25006"  # SQLSTATE of a write in a transaction that may only read
+MIGRATION_WAIT = "10s"  # for a table that others use
+_LOCK_TIMEOUT = "55P03"  # of a lock that others held for too long
 _MISSING = ("42P01", "42703")  # of a table or column that is not there
 _FORBIDDEN = "42501"  # of what the role may not do
 
@@ -111,7 +113,8 @@ def transaction(database: Engine) -> Iterator[Connection]:
         if _server_code(error) == _FORBIDDEN:
             raise Refused(
                 f"PostgreSQL at {where} does not allow it ({_first_line(error)}); let its owner "
-                "GRANT that right to this role, such as CREATE ON SCHEMA public for `vcl migrate`"
+                "GRANT that right to this role, such as CREATE ON its database and ON SCHEMA "
+                "public for `vcl migrate`"
             ) from error
         if not _is_unreachable(error):
             raise
@@ -125,7 +128,12 @@ def migrate(url: str, revision: str = "head") -> None:
     """Bring the schema to `revision`, up or down. Safe to call twice and from two processes."""
     with transaction(connect(url)) as connection:
         _require_version(connection)
-        locks.take(connection, locks.Lock.MIGRATE)
+        locks.take_migration(connection)
+        # What a step waits for, all others wait for behind it: a query left open for the evening
+        # would stop the site.
+        connection.execute(
+            text("SELECT set_config('lock_timeout', :wait, true)"), {"wait": MIGRATION_WAIT}
+        )
         _step(connection, revision)
 
 
@@ -147,7 +155,7 @@ def preview_downgrade(url: str, revision: str) -> list[str] | None:
         current, target, steps = _plan(connection, revision)
         if steps.index(target) >= steps.index(current):
             return None
-        locks.take(connection, locks.Lock.MIGRATE)
+        locks.take_migration(connection)
         connection.execute(text("SET LOCAL lock_timeout = '10s'"))
         before = _columns(connection)
         rows = {table: _count(connection, table) for table in {name for name, _ in before}}
@@ -291,12 +299,13 @@ def _is_unreachable(error: DBAPIError) -> bool:
 
 def _is_hindered(error: DBAPIError) -> bool:
     """Whether the server is there and cannot work: cut off (08), out of disk, memory or
-    connections (53), stopped by an operator or a time limit (57), a standby that may only read.
+    connections (53), stopped by an operator or a time limit (57), a standby that may only read, a lock
+    that others hold.
     """
     if error.connection_invalidated:
         return False
     code = _server_code(error)
-    return code.startswith(("08", "53", "57")) or code == _READ_ONLY
+    return code.startswith(("08", "53", "57")) or code in (_READ_ONLY, _LOCK_TIMEOUT)
 
 
 def _server_code(error: DBAPIError) -> str:

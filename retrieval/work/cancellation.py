@@ -23,7 +23,7 @@ def cancel_search(connection: Connection, search_id: str, actor: str) -> Search:
     """
     search = read_search(connection, search_id)
     # Whoever plans the search opens its pairs under this lock, and looks whether it is cancelled.
-    locks.take(connection, locks.Lock.OPEN_PAIRS, search.query_id)
+    locks.take(connection, locks.Lock.PAIRS, search.query_id)
     # Pairs before searches: whoever finishes a pair locks them in that order.
     open_pairs = list(
         connection.execute(

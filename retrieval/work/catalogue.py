@@ -27,7 +27,7 @@ def register_file(connection: Connection, path: Path, content_hash: str, title: 
     One at a time for each content: a row has two keys, and of two inserts at the same moment one
     may meet the other by the id, where ON CONFLICT looks for the hash.
     """
-    locks.take_content(connection, content_hash)
+    locks.take(connection, locks.Lock.CONTENT, content_hash)
     return str(
         connection.execute(
             text("""

@@ -42,7 +42,7 @@ def adopt_orphans(
     sweep has sent it again.
     """
     facts = {"query": query_id, "references": list(reference_ids), "model": model}
-    locks.take(connection, locks.Lock.OPEN_PAIRS, query_id)
+    locks.take(connection, locks.Lock.PAIRS, query_id)
     orphans = connection.execute(
         text("""
         SELECT id, reference_id, settings_digest FROM pairs AS orphan

@@ -78,7 +78,7 @@ def open_pairs(
     """
     query_id = candidates[0].query_id if candidates else ""
     # Two searches of one query would make its pairs in two orders, and wait for each other.
-    locks.take(connection, locks.Lock.OPEN_PAIRS, query_id)
+    locks.take(connection, locks.Lock.PAIRS, query_id)
     if searches.read_search(connection, search_id).status == SearchStatus.CANCELLED:
         return []
     facts = {

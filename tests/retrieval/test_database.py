@@ -40,7 +40,8 @@ def things_of(url: str) -> set[tuple[str, str]]:
             for row in connection.execute(
                 text("""
                 SELECT 'relation', relname::text FROM pg_class
-                      WHERE relnamespace = 'public'::regnamespace
+                      WHERE relnamespace IN (SELECT oid FROM pg_namespace
+                                             WHERE nspname IN ('public', 'turns'))
                 UNION SELECT 'function', proname FROM pg_proc
                       WHERE pronamespace = 'public'::regnamespace
                 UNION SELECT 'trigger', tgname FROM pg_trigger WHERE NOT tgisinternal
@@ -99,6 +100,17 @@ def test_a_schema_one_revision_behind_names_both_revisions(database: str):
     migrate(database, REVISIONS[-2])
     with pytest.raises(SchemaOutdated, match=rf"{REVISIONS[-2]}.*{REVISIONS[-1]}.*`vcl migrate`"):
         check_schema(connect(database))
+
+
+def test_a_reader_who_leaves_a_query_open_does_not_stop_the_site_by_a_migration(
+    database: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("retrieval.database.MIGRATION_WAIT", "100ms")
+    with connect(database).begin() as reader:
+        reader.execute(text("SELECT count(*) FROM videos"))
+        with pytest.raises(ServiceUnavailable, match="lock timeout"):
+            migrate(database, "base")
+    assert current_revision(connect(database)) == REVISIONS[-1]
 
 
 def test_a_revision_nobody_wrote_is_refused_with_those_that_exist(database: str):

@@ -15,58 +15,56 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, text
 
+from retrieval.work import locks
 from retrieval.work.locks import Lock
-
-_EVERYBODY = 0
 
 
 def share_rules(connection: Connection, reference_id: str) -> None:
     """Let the rules about a reference, and of all who hold its asset, stay as they are."""
-    connection.execute(
-        text("SELECT pg_advisory_xact_lock_shared(:lock, hashtext(:reference))"),
-        {"lock": Lock.REFERENCE_RULES, "reference": reference_id},
+    locks.share(
+        connection,
+        locks.name_table(Lock.REFERENCE_RULES, reference_id),
+        locks.name_table(Lock.COMMON_RULES),
     )
-    connection.execute(
-        text("SELECT pg_advisory_xact_lock_shared(:lock, :everybody)"),
-        {"lock": Lock.OWNER_RULES, "everybody": _EVERYBODY},
-    )
-    connection.execute(
+    facts = {"reference": reference_id}
+    owner = connection.execute(
         text("""
-        SELECT pg_advisory_xact_lock_shared(:lock, assets.owner_id::int)
-        FROM reference_videos JOIN assets ON assets.id = reference_videos.asset_id
+        SELECT assets.owner_id FROM reference_videos
+        JOIN assets ON assets.id = reference_videos.asset_id
         WHERE reference_videos.video_id = :reference"""),
-        {"lock": Lock.OWNER_RULES, "reference": reference_id},
-    )
+        facts,
+    ).scalars()
+    locked = _share_owners(connection, list(owner), set())
     # Read once the asset is locked: before that, somebody might just get a share of it.
-    connection.execute(
+    holders = connection.execute(
         text("""
-        SELECT pg_advisory_xact_lock_shared(:lock, holders.owner_id::int)
-        FROM (SELECT DISTINCT asset_owners.owner_id
-              FROM reference_videos JOIN asset_owners USING (asset_id)
-              WHERE reference_videos.video_id = :reference) AS holders"""),
-        {"lock": Lock.OWNER_RULES, "reference": reference_id},
-    )
+        SELECT DISTINCT asset_owners.owner_id
+        FROM reference_videos JOIN asset_owners USING (asset_id)
+        WHERE reference_videos.video_id = :reference"""),
+        facts,
+    ).scalars()
+    _share_owners(connection, list(holders), locked)
 
 
 def take_references(connection: Connection, reference_ids: Sequence[str]) -> None:
     """Let nobody record a match of these references until the transaction ends."""
-    connection.execute(
-        text("""
-        SELECT pg_advisory_xact_lock(:lock, key)
-        FROM (SELECT DISTINCT hashtext(id) AS key FROM unnest(CAST(:ids AS text[])) AS id
-              ORDER BY key) AS keys"""),
-        {"lock": Lock.REFERENCE_RULES, "ids": list(reference_ids)},
-    )
+    if reference_ids:
+        locks.take(connection, Lock.REFERENCE_RULES, *reference_ids)
 
 
 def take_owner(connection: Connection, owner_id: int) -> None:
     """Let nobody record a match of what this owner holds until the transaction ends."""
-    connection.execute(
-        text("SELECT pg_advisory_xact_lock(:lock, :owner)"),
-        {"lock": Lock.OWNER_RULES, "owner": owner_id},
-    )
+    locks.take(connection, Lock.OWNER_RULES, str(owner_id))
 
 
 def take_everybody(connection: Connection) -> None:
     """Let nobody record a match until the transaction ends."""
-    take_owner(connection, _EVERYBODY)
+    locks.take(connection, Lock.COMMON_RULES)
+
+
+def _share_owners(connection: Connection, owner_ids: Sequence[int], held: set[str]) -> set[str]:
+    """Share the locks of these owners that are not held yet; returns all that are held then."""
+    tables = {locks.name_table(Lock.OWNER_RULES, str(each)) for each in owner_ids} - held
+    if tables:
+        locks.share(connection, *sorted(tables))
+    return held | tables
