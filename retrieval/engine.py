@@ -50,8 +50,8 @@ class RetrievalEngine:
     def __init__(self, settings: Settings, database: Engine) -> None:
         self.settings = settings
         self.database = database
-        self.identity = StoreIdentity(database, settings.store_dir)
-        self.store = Store(settings.store_dir, settings.roots, self.identity.check)
+        self.identity = StoreIdentity(database, settings.store_dir, settings.mode)
+        self.store = Store(settings.store_dir, settings.roots, self.identity.check, settings.mode)
         self.unseen = outdated.Unseen(database)
 
     @cached_property

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from pathlib import Path
 
 from retrieval.errors import (
@@ -68,14 +69,23 @@ def _error_number(error: Exception, path: Path) -> int | None:
     return error.errno
 
 
-def make_folder(folder: Path, within: Path | None) -> None:
+def make_folder(folder: Path, within: Path | None, mode: int | None = None) -> None:
+    """Make a folder for files of that mode; not `within` itself, which must be there."""
     if folder.is_dir():
         return
     if folder == within:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
-    make_folder(folder.parent, within)
+    make_folder(folder.parent, within, mode)
     folder.mkdir(exist_ok=True)
+    if mode is not None:
+        open_folder(folder, mode)
     sync_folder(folder.parent)
+
+
+def open_folder(folder: Path, mode: int) -> None:
+    """Let those pass who may read files of that mode, whatever the umask."""
+    kept = folder.stat().st_mode & stat.S_ISGID  # its files belong to its group
+    folder.chmod(kept | mode | (mode & 0o444) >> 2)
 
 
 def sync_folder(folder: Path) -> None:

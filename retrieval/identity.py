@@ -25,8 +25,8 @@ SAMPLE = 20  # files of an unmarked store, of which one at least must be there
 class StoreIdentity:
     """The id of a database's store, and whether `root` is that store at this moment."""
 
-    def __init__(self, database: Engine, root: Path) -> None:
-        self.database, self.root = database, root
+    def __init__(self, database: Engine, root: Path, mode: int = 0o640) -> None:
+        self.database, self.root, self.mode = database, root, mode
         self._id: str | None = None
         self._seen = float("-inf")
 
@@ -88,7 +88,7 @@ class StoreIdentity:
 
     def _mark(self, connection: Connection, identity: str) -> None:
         log.warning("%s becomes the store of this database, marked %s", self.root, identity)
-        write_atomically(self.root / MARK, f"{identity}\n".encode())
+        write_atomically(self.root / MARK, f"{identity}\n".encode(), self.mode)
         connection.execute(text("UPDATE store_identity SET founded_at = now()"))
 
     def _compare(self, identity: str) -> None:

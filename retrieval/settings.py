@@ -67,6 +67,9 @@ class Settings:
     require_confinement: bool = _setting(
         False, "refuse to decode where the kernel cannot confine the decoder (see `vcl doctor`)"
     )
+    file_mode: str = _setting(
+        "640", "who may read new files of the store and the index, as in `chmod`: 600, 640, 644"
+    )
     max_frames: int = _setting(36_000, "most frames of one video (10 hours at one a second)", 1)
     batch_frames: int = _setting(20_000, "reference frames localized in one batch", 1)
     lease_seconds: float = _setting(
@@ -96,6 +99,11 @@ class Settings:
         object.__setattr__(self, "home", Path(self.home).expanduser().absolute())
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
             raise BadSetting(f"VCL_DEVICE is {self.device!r}; use auto, cpu, cuda or cuda:N")
+        if not re.fullmatch(r"0?6[046][04]", self.file_mode):
+            raise BadSetting(
+                f"VCL_FILE_MODE is {self.file_mode!r}; use 600 for the owner, 640 for the group or "
+                "644 for everybody"
+            )
         if self.auth not in ("keys", "proxy"):
             raise BadSetting(f"VCL_AUTH is {self.auth!r}; use keys or proxy")
         object.__setattr__(self, "broker_url", _require_certificate(self.broker_url))
@@ -128,6 +136,11 @@ class Settings:
         names = (each.strip() for each in self.media_roots.split(os.pathsep))
         roots = tuple(Path(name) for name in names if name)
         return (*roots, self.upload_dir) if roots else ()
+
+    @property
+    def mode(self) -> int:
+        """The permissions of a file."""
+        return int(self.file_mode, 8)
 
     @property
     def store_dir(self) -> Path:

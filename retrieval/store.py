@@ -88,8 +88,10 @@ class Store:
         root: Path,
         roots: Sequence[Path] = (),
         check: Callable[[float], None] | None = None,
+        mode: int = 0o640,
     ) -> None:
         self.root = root
+        self.mode = mode
         self.roots = (root, *roots) if roots else ()
         self._check = check
 
@@ -129,7 +131,7 @@ class Store:
         path = self.path_of(video_id, fingerprint)
         self.check()
         try:
-            write_atomically(path, payload, within=self.root if self._check else None)
+            write_atomically(path, payload, self.mode, self.root if self._check else None)
         except OSError as error:
             self.check()
             raise ServiceUnavailable(
@@ -293,16 +295,18 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def write_atomically(path: Path, payload: bytes, within: Path | None = None) -> None:
+def write_atomically(
+    path: Path, payload: bytes, mode: int | None = None, within: Path | None = None
+) -> None:
     """Temp file, fsync, rename: after a crash the old file or the new one is there, never half.
 
-    Folders are made as needed, below `within` only: one made where a disk should be mounted would
-    be taken for it. A disk without room is ServiceUnavailable: like a server that is away, it can
-    come back.
+    The file has that mode, or 0644. Folders are made as needed, below `within` only: one made where
+    a disk should be mounted would be taken for it. A disk without room is ServiceUnavailable: like
+    a server that is away, it can come back.
     """
     try:
-        make_folder(path.parent, within)
-        _write_and_rename(path, payload)
+        make_folder(path.parent, within, mode)
+        _write_and_rename(path, payload, 0o644 if mode is None else mode)
         sync_folder(path.parent)
     except OSError as error:
         if error.errno not in NO_ROOM:
@@ -314,14 +318,14 @@ def write_atomically(path: Path, payload: bytes, within: Path | None = None) -> 
         ) from error
 
 
-def _write_and_rename(path: Path, payload: bytes) -> None:
+def _write_and_rename(path: Path, payload: bytes, mode: int) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(payload)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # a temp file is its maker's only; the folders guard this one
+        os.chmod(temporary, mode)  # a temp file is its maker's only
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

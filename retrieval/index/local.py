@@ -130,13 +130,13 @@ class VideoIndex:
         scores, positions = best_of(scores, positions, k)
         return Hits(scores, *self._look_up(positions), self.videos)
 
-    def save(self, folder: Path, fast_from: int = FAST_FROM) -> Path:
+    def save(self, folder: Path, fast_from: int = FAST_FROM, mode: int = 0o640) -> Path:
         """Write a snapshot of the living vectors and make it the current one, atomically.
 
         From `fast_from` vectors on, it is trained: searched by codes, not row by row.
         """
         alive = np.flatnonzero(~self._is_dead[: self._count])
-        with snapshots.new_snapshot(folder, self.key, self.position.seq) as path:
+        with snapshots.new_snapshot(folder, self.key, self.position.seq, mode) as path:
             numbers, owner = np.unique(self._look_up(alive)[0], return_inverse=True)
             np.save(path / "owner.npy", owner.astype(np.int32))
             np.save(path / "spans.npy", self._look_up(alive)[1])

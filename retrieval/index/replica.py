@@ -150,7 +150,7 @@ class Replica:
 
     def _save(self) -> None:
         if isinstance(self.index, VideoIndex):
-            self.index.save(self.folder, fast_from=self.settings.index_fast_from)
+            self.index.save(self.folder, self.settings.index_fast_from, self.settings.mode)
             self._move()
 
     def _move(self) -> None:

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from retrieval.files import open_folder
 from retrieval.store import write_atomically
 
 CURRENT = "current.json"
@@ -114,17 +115,21 @@ def lock_index(folder: Path, key: str, wait: bool = True) -> Iterator[bool]:
 
 
 @contextmanager
-def new_snapshot(folder: Path, key: str, seq: int) -> Iterator[Path]:
-    """A folder to write into; at the end it is the current snapshot, or gone if that failed."""
+def new_snapshot(folder: Path, key: str, seq: int, mode: int = 0o640) -> Iterator[Path]:
+    """A folder to write into; at the end it is the current snapshot, or gone if that failed.
+
+    Its files can be read by those who may read files of that mode.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    path, lock = _make_locked(folder, f"{key}-{seq:012d}-")
+    path, lock = _make_locked(folder, f"{key}-{seq:012d}-", mode)
     try:
         yield path
         for file in path.iterdir():
+            file.chmod(mode)
             _sync(file)  # else the pointer could reach the disk before what it points to
         _sync(path)
         pointer = json.dumps({"snapshot": path.name}).encode()
-        write_atomically(folder / f"{key}.{CURRENT}", pointer)
+        write_atomically(folder / f"{key}.{CURRENT}", pointer, mode)
         _sync(folder)
         _clean(folder, key)
     except BaseException:
@@ -135,12 +140,12 @@ def new_snapshot(folder: Path, key: str, seq: int) -> Iterator[Path]:
         os.close(lock)
 
 
-def _make_locked(folder: Path, prefix: str) -> tuple[Path, int]:
+def _make_locked(folder: Path, prefix: str, mode: int) -> tuple[Path, int]:
     """A new folder that no cleaner takes away while its maker lives."""
     while True:
         path = Path(tempfile.mkdtemp(dir=folder, prefix=prefix))
         with suppress(FileNotFoundError):  # a cleaner was quicker than our lock
-            path.chmod(0o755)
+            open_folder(path, mode)
             lock = os.open(path, os.O_RDONLY)
             fcntl.flock(lock, fcntl.LOCK_EX)
             if path.is_dir():

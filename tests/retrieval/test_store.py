@@ -12,9 +12,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from sqlalchemy import Engine
 
 from retrieval.describe.views import ViewKind, Views, join_views, number_runs
-from retrieval.errors import BadDescriptors, NotFound, RetrievalError, ServiceUnavailable
+from retrieval.errors import (
+    BadDescriptors,
+    BadSetting,
+    NotFound,
+    RetrievalError,
+    ServiceUnavailable,
+)
+from retrieval.identity import MARK, StoreIdentity
+from retrieval.index.snapshots import new_snapshot
+from retrieval.settings import Settings
 from retrieval.store import LAYOUT, Store, read_descriptors, write_atomically
 
 
@@ -200,9 +210,34 @@ def test_a_writer_that_dies_leaves_the_old_file_and_no_rest(tmp_path: Path, monk
     assert [each.name for each in path.parent.iterdir()] == ["file"]
 
 
-def test_other_accounts_of_the_machine_can_read_what_a_worker_wrote(tmp_path: Path):
-    path = Store(tmp_path).write("v", "lite0-1", unit_rows(2))
-    assert path.stat().st_mode & 0o777 == 0o644
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+@pytest.mark.parametrize(
+    ("mode", "file", "folder"),
+    [(None, 0o640, 0o750), ("600", 0o600, 0o700), ("0644", 0o644, 0o755)],
+)
+def test_who_may_read_what_a_worker_wrote_is_a_setting_and_no_accident_of_its_umask(
+    db: Engine, tmp_path: Path, umask: int, mode: str | None, file: int, folder: int
+):
+    settings = Settings(home=tmp_path, **({} if mode is None else {"file_mode": mode}))
+    before = os.umask(umask)
+    try:
+        identity = StoreIdentity(db, settings.store_dir, settings.mode)
+        store = Store(settings.store_dir, check=identity.check, mode=settings.mode)
+        path = store.write("v", "lite0-1", unit_rows(2))
+        with new_snapshot(settings.index_dir, "key", 1, settings.mode) as snapshot:
+            (snapshot / "videos.json").touch()
+    finally:
+        os.umask(before)
+    for each in (path, settings.store_dir / MARK, snapshot / "videos.json"):
+        assert each.stat().st_mode & 0o777 == file, each
+    for each in (path.parent, path.parent.parent, settings.store_dir, snapshot):
+        assert each.stat().st_mode & 0o777 == folder, each
+
+
+@pytest.mark.parametrize("mode", ["777", "rw", "200", "0o640"])
+def test_a_mode_that_makes_no_sense_is_refused(mode: str):
+    with pytest.raises(BadSetting, match=r"VCL_FILE_MODE.*640 for the group"):
+        Settings(file_mode=mode)
 
 
 def test_a_plain_array_and_a_file_url_are_welcome(tmp_path: Path):
