@@ -299,8 +299,8 @@ def _is_unreachable(error: DBAPIError) -> bool:
 
 def _is_hindered(error: DBAPIError) -> bool:
     """Whether the server is there and cannot work: cut off (08), out of disk, memory or
-    connections (53), stopped by an operator or a time limit (57), a standby that may only read, a lock
-    that others hold.
+    connections (53), stopped by an operator or a time limit (57), a standby that may only read, a
+    lock that others hold.
     """
     if error.connection_invalidated:
         return False

@@ -74,8 +74,11 @@ class Index(Protocol):
         `without` leaves one video out: a query that is itself a reference would fill every place.
         """
 
-    def clear(self) -> None:
-        """Forget everything, the position too."""
+    def begin_anew(self) -> Index:
+        """An empty index to be filled while this one is searched."""
+
+    def serve(self) -> None:
+        """Take the place of the index that this one was begun anew from, where that is shared."""
 
     def facts(self) -> dict[str, Any]:
         """What `vcl index info` shows beside its size."""

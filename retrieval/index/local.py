@@ -51,9 +51,6 @@ class VideoIndex:
         self.dimension = dimension
         self.snapshot: Path | None = None  # what it was loaded from
         self._saved: dict[str, Any] = {}  # facts about that
-        self.clear()
-
-    def clear(self) -> None:
         self.position = Position()
         self.videos: list[str] = []
         self._number: dict[str, int] = {}  # living videos only
@@ -70,6 +67,15 @@ class VideoIndex:
         self._spans: NDArray[np.float32] = np.zeros((0, 2), dtype=np.float32)
         self._is_dead: NDArray[np.bool_] = np.zeros(0, dtype=bool)  # of base and delta
         self._living = 0
+
+    def begin_anew(self) -> VideoIndex:
+        anew = VideoIndex(self.key, self.dimension)
+        # The snapshot is not to be loaded again: what is begun anew is what it lacks.
+        anew.snapshot, anew._saved = self.snapshot, self._saved
+        return anew
+
+    def serve(self) -> None:
+        """Nobody else searches it."""
 
     def __len__(self) -> int:
         return len(self._number)

@@ -13,6 +13,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import asdict
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -44,10 +45,14 @@ class MilvusIndex:
         self._url = url
         digest = hashlib.sha256(key.encode()).hexdigest()[:8]
         self._alias = f"vcl_{re.sub(r'[^A-Za-z0-9]', '_', key)[:100]}_{digest}"
+        # The collection that this object reads and writes: the one that is served, whichever that
+        # is at the moment, or one that is being made beside it.
+        self._name = self._alias
         with self._told():
             self._client = MilvusClient(**connection_of(url))
             self._make_positions()
-            self._written = self._current() or self._make_first()
+            if self._served() is None:
+                self._make_first()
             self._client.load_collection(self._alias)
 
     @property
@@ -106,20 +111,16 @@ class MilvusIndex:
                 "Milvus; bring their files back, or take them out with `vcl reference remove`"
             )
         with self._told():
-            written, served = self._collection(), self._current()
             self._client.upsert(
-                POSITIONS, [{"id": written, "position": text, "vector": [0.0, 0.0]}]
+                POSITIONS, [{"id": self._collection(), "position": text, "vector": [0.0, 0.0]}]
             )
-            if served != written:  # made anew: all others move to it with this one step
-                self._client.alter_alias(collection_name=written, alias=self._alias)
-                self._drop_unserved()
 
     def search(self, vectors: Array, k: int, without: str | None = None) -> Hits:
         queries = np.ascontiguousarray(vectors, dtype=np.float32)
         others = "" if without is None else f'owner != "{_owner(without)}"'
         with self._told():
             found = self._client.search(
-                self._alias,
+                self._name,
                 data=list(queries),
                 limit=min(k, MOST_NEIGHBOURS),
                 filter=others,
@@ -139,27 +140,36 @@ class MilvusIndex:
                 spans[line, place] = entity["start"], entity["stop"]
         return Hits(scores, numbers, spans, list(known))
 
-    def clear(self) -> None:
-        """Begin a new collection. Searches go on in the old one until the first commit."""
+    def begin_anew(self) -> MilvusIndex:
+        """An empty index beside this one, to be filled while this one is searched.
+
+        Called by one process at a time: what an earlier one left half made is dropped.
+        """
+        anew = copy(self)
         with self._told():
             self._drop_unserved()
-            self._written = self._make_collection()
+            anew._name = self._make_collection()
+        return anew
+
+    def serve(self) -> None:
+        """Take the place of the index that is searched: all move to this one in one step."""
+        with self._told():
+            self._client.alter_alias(collection_name=self._name, alias=self._alias)
+            self._drop_unserved()
+        self._name = self._alias
 
     def facts(self) -> dict[str, Any]:
         return {
             "kind": "milvus",
             "url": mask_password(self._url),
-            "milvus_collection": self._current(),
+            "milvus_collection": self._collection(),
         }
 
     def _collection(self) -> str:
-        """What is written to: the one being made anew, or the one that another process made."""
-        served = self._current()
-        if self._written != served and not self._client.has_collection(self._written):
-            self._written = str(served)
-        return self._written
+        """The collection itself, where an alias would not do."""
+        return str(self._served()) if self._name == self._alias else self._name
 
-    def _current(self) -> str | None:
+    def _served(self) -> str | None:
         """The collection behind the alias."""
         with suppress(MilvusException):
             return str(self._client.describe_alias(self._alias)["collection_name"])
@@ -168,24 +178,21 @@ class MilvusIndex:
     def _count(self, condition: str) -> int:
         with self._told():
             rows = self._client.query(
-                self._alias,
+                self._name,
                 filter=condition,
                 output_fields=["count(*)"],
                 consistency_level="Strong",
             )
         return int(rows[0]["count(*)"])
 
-    def _make_first(self) -> str:
+    def _make_first(self) -> None:
         name = self._make_collection()
         try:
             self._client.create_alias(collection_name=name, alias=self._alias)
         except MilvusException:
-            served = self._current()  # another process was first
-            if served is None:
+            if self._served() is None:
                 raise
-            self._client.drop_collection(name)
-            return served
-        return name
+            self._client.drop_collection(name)  # another process was first
 
     def _make_collection(self) -> str:
         name = f"{self._alias}_{uuid.uuid4().hex[:8]}"
@@ -222,11 +229,12 @@ class MilvusIndex:
 
     def _drop_unserved(self) -> None:
         """Collections of this key that the alias left, or that a killed builder did."""
-        served = self._current()
+        served = self._served()
         pattern = re.compile(rf"{self._alias}_[0-9a-f]{{8}}")
         for name in self._client.list_collections():
             if pattern.fullmatch(name) and name != served:
                 self._client.drop_collection(name)
+                self._client.delete(POSITIONS, ids=[name])
 
     @contextmanager
     def _told(self) -> Iterator[None]:

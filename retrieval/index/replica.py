@@ -7,15 +7,22 @@ now, and from time to time a snapshot to start from.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any
 
 from sqlalchemy import Engine, text
 
 from retrieval.database import transaction
-from retrieval.errors import MissingFile, NotFound, RetrievalError, ServiceUnavailable, Unreadable
+from retrieval.errors import (
+    MissingFile,
+    NotFound,
+    Refused,
+    RetrievalError,
+    ServiceUnavailable,
+    Unreadable,
+)
 from retrieval.index import snapshots
 from retrieval.index.index import Index, Position
 from retrieval.index.local import VideoIndex
@@ -75,27 +82,31 @@ class Replica:
         bad: a file out of reach of this machine may be in reach of those that share the index.
         """
         self._move()
-        if not self.index.is_shared:
-            self._replay()
-        elif self._has_news():
-            with self._alone():
-                self._replay()
+        if self.index.is_shared:
+            self._refresh_shared()
+        else:
+            self._replay(self.index)
         return self.index
 
     def build(self) -> Index:
-        """Forget the index and make it anew from the store; save it as the base of all others."""
-        with self._alone():
-            self.store.check()  # before the index is given up for it
-            self.index.clear()
-            self._replay()
-            if self.unreadable:
-                first, path = next(iter(self.unreadable.items()))
-                raise NotFound(
-                    f"{len(self.unreadable)} {self.collection} cannot be read, the first is "
-                    f"{first} at {path}; bring the files back, add those videos again, or take "
-                    "them out with `vcl reference remove`"
-                )
-            self._save()
+        """Make the index anew from the store, beside the one that is searched; save it as the base
+        of all others."""
+        if self.index.is_shared:
+            with self._building(waits=False) as is_ours:
+                if not is_ours:
+                    raise Refused(
+                        f"the index {self.key} is being made anew by another process; it will be "
+                        "searched as soon as it is whole"
+                    )
+                self._build_beside(self._refuse_unreadable)
+        else:
+            with snapshots.lock_index(self.folder, self.key):
+                self.store.check()  # before the work is begun
+                anew = self.index.begin_anew()
+                self._replay(anew)
+                self._refuse_unreadable(anew)
+                self.__dict__["index"] = anew
+                self._save()
         return self.index
 
     def snapshot_if_due(self) -> bool:
@@ -164,9 +175,46 @@ class Replica:
             if loaded.snapshot is not None:  # else it cannot be read, and ours is as good
                 self.__dict__["index"] = loaded
 
-    def _has_news(self) -> bool:
+    def _refresh_shared(self) -> None:
         position = self.index.position
-        return bool(position.unreadable) or self._read_log(position) != []
+        changes = self._read_log(position)
+        if changes is None:
+            log.warning("the index %s is of another database", self.key)
+            with self._building(waits=True):
+                if self._read_log(self.index.position) is None:  # else another process was first
+                    self._build_beside(lambda index: None)
+        elif changes:
+            with self._alone():
+                self._replay(self.index)
+        elif position.unreadable:
+            with self._alone(waits=False) as is_ours:
+                if is_ours:  # else somebody tries those files at this moment
+                    self._replay(self.index)
+
+    def _build_beside(self, check: Callable[[Index], None]) -> None:
+        """Fill a new index while the old one is searched and kept true; then switch.
+
+        What comes meanwhile is in both: before the switch the log is read to its end, while
+        nobody else writes.
+        """
+        self.store.check()  # before the work is begun
+        anew = self.index.begin_anew()
+        while self._replay(anew) > FEWEST_CHANGES:
+            pass
+        with self._alone():
+            self._replay(anew)
+            check(anew)
+            anew.serve()
+
+    def _refuse_unreadable(self, index: Index) -> None:
+        unreadable = index.position.unreadable
+        if unreadable:
+            first, path = next(iter(unreadable.items()))
+            raise NotFound(
+                f"{len(unreadable)} {self.collection} cannot be read, the first is "
+                f"{first} at {path}; bring the files back, add those videos again, or take "
+                "them out with `vcl reference remove`"
+            )
 
     def _read_log(self, position: Position) -> list[Change] | None:
         """Changes after that position, or None if it was read from another log."""
@@ -179,15 +227,21 @@ class Replica:
         seen = (position.seq, position.stamp)
         return changes[1:] if changes and (changes[0].seq, changes[0].stamp) == seen else None
 
-    def _replay(self) -> None:
-        index, position = self.index, self.index.position
+    def _replay(self, index: Index) -> int:
+        """Bring that index up to the end of the log; returns how many changes that were."""
+        position = index.position
         changes = self._read_log(position)
         if changes is None:
+            if index.is_shared:
+                raise ServiceUnavailable(
+                    f"the index {self.key} was made from another database a moment ago; it will "
+                    "be made anew"
+                )
             log.warning("the index %s is of another database", self.key)
-            index.clear()
-            return self._replay()
+            self.__dict__["index"] = index.begin_anew()
+            return self._replay(self.index)
         if not changes and not position.unreadable:
-            return None
+            return 0
         pending = {**position.unreadable}
         for change in changes:
             pending.pop(change.video_id, None)
@@ -215,24 +269,25 @@ class Replica:
             index.add(video_id, pooled)
         last = changes[-1] if changes else position
         index.commit(Position(last.seq, last.stamp, unreadable))
-        return None
+        return len(changes)
+
+    def _alone(self, waits: bool = True) -> AbstractContextManager[bool]:
+        """One process at a time writes an index that machines share."""
+        return self._holding(locks.Lock.INDEX, waits)
+
+    def _building(self, waits: bool) -> AbstractContextManager[bool]:
+        """One process at a time makes such an index anew; others go on writing the one there is."""
+        return self._holding(locks.Lock.BUILD, waits)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One process at a time, of those that share the index; the lock dies with its holder."""
-        if self.settings.index_url:
-            with self._alone_everywhere():
-                yield
-        else:
-            with snapshots.lock_index(self.folder, self.key):
-                yield
-
-    @contextmanager
-    def _alone_everywhere(self) -> Iterator[None]:
-        """One process at a time, on whatever machine."""
+    def _holding(self, lock: locks.Lock, waits: bool) -> Iterator[bool]:
+        """Whether this process has the lock; it dies with its holder, on whatever machine."""
         with transaction(self.database) as connection:
             # The transaction waits for the index however long that takes; a limit on idleness
             # would take the lock away from under the work.
             connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
-            locks.take(connection, locks.Lock.INDEX, self.key)
-            yield
+            if not waits:
+                yield locks.try_take(connection, lock, self.key)
+                return
+            locks.take(connection, lock, self.key)
+            yield True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,13 +18,28 @@ pytest.importorskip(
     "milvus_lite", reason="milvus-lite is not installed here; `make test-milvus` runs these tests"
 )
 
-from retrieval.errors import BadSetting, FingerprintMismatch, NotFound, ServiceUnavailable
+from retrieval.database import connect
+from retrieval.errors import (
+    BadSetting,
+    FingerprintMismatch,
+    NotFound,
+    Refused,
+    ServiceUnavailable,
+)
 from retrieval.index.candidates import propose_pairs
 from retrieval.index.index import Hits, Position
 from retrieval.index.local import VideoIndex
 from retrieval.index.milvus import MilvusIndex, connection_of
 from retrieval.plugins import Pooled
-from tests.retrieval.index.index_site import alive_at, check_answers, open_replica, plant, withdraw
+from retrieval.store import Store, StoredDescriptors
+from tests.retrieval.index.index_site import (
+    alive_at,
+    check_answers,
+    open_replica,
+    plant,
+    rows_of,
+    withdraw,
+)
 
 DIMENSION = 16
 ODD = 'a "quoted" \\ id; DROP'
@@ -112,17 +128,22 @@ def test_an_index_made_anew_takes_the_old_ones_place_in_one_step(
     builder, searcher = make_index(), make_index()
     builder.add("old", pooled(1))
     builder.commit(Position(1, "then"))
-    builder.clear()
-    assert builder.position == Position()
-    builder.add("new", pooled(2))
-    assert searcher.search(pooled(1).vectors, 1).videos == ["old"], "until the commit"
-    builder.commit(Position(2, "now"))
+    abandoned = builder.begin_anew()
+    abandoned.add("half", pooled(4))
+    anew = builder.begin_anew()
+    assert anew.position == Position()
+    anew.add("new", pooled(2))
+    anew.commit(Position(2, "now"))
+    for each in (builder, searcher):
+        assert each.search(pooled(1).vectors, 1).videos == ["old"], "until it is served"
+        assert each.position == Position(1, "then")
+    anew.serve()
     assert searcher.search(pooled(1).vectors, 1).videos == ["new"]
     assert searcher.position == Position(2, "now")
     searcher.add("newer", pooled(3))
     assert len(builder) == 2
     own = [each for each in builder._client.list_collections() if builder._alias in each]
-    assert own == [builder._current()], "the old collection is gone"
+    assert own == [builder._served()], "the old collection is gone"
 
 
 def test_vectors_of_another_dimension_are_refused(make_index: Callable[[], MilvusIndex]):
@@ -159,6 +180,65 @@ def test_replicas_share_one_index_and_follow_the_log(db: Engine, tmp_path: Path)
     site.build()
     other.refresh()
     check_answers(other, alive_at(site), ["a", "b", "c", "d"])
+
+
+def test_searches_and_new_videos_go_on_while_the_index_is_made_anew(
+    db: Engine, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    url = str(tmp_path / "vectors.db")
+    impatient = connect(f"{database}{'&' if '?' in database else '?'}options=-c%20lock_timeout=5s")
+    builder = open_replica(db, tmp_path, index_url=url)
+    for name in ("a", "b"):
+        plant(builder, name)
+    builder.refresh()
+    searcher = open_replica(impatient, tmp_path, index_url=url)
+    read, met = Store.read, []
+
+    def meet_searcher(store: Store, *what: Any) -> StoredDescriptors:
+        """In the middle of the build: what somebody else does and sees."""
+        if store is builder.store and not met:
+            met.append(True)
+            plant(searcher, "new")
+            withdraw(searcher, "b")
+            searcher.refresh()
+            check_answers(searcher, {"a", "new"}, ["a", "b", "new"])
+            with pytest.raises(Refused, match="made anew by another process"):
+                searcher.build()
+        return read(store, *what)
+
+    monkeypatch.setattr(Store, "read", meet_searcher)
+    builder.build()
+    assert met == [True]
+    for site in (builder, searcher):
+        site.refresh()
+        check_answers(site, {"a", "new"}, ["a", "b", "new"])
+
+
+def test_an_index_of_another_database_is_made_anew_by_who_finds_out(db: Engine, tmp_path: Path):
+    url = str(tmp_path / "vectors.db")
+    site = open_replica(db, tmp_path, index_url=url)
+    plant(site, "a")
+    site.refresh()
+    site.index.add("stranger", site.pooler.pool(rows_of("stranger")))
+    site.index.commit(Position(99, "of another log"))
+    other = open_replica(db, tmp_path, index_url=url)
+    other.refresh()
+    check_answers(site, {"a"}, ["a"])
+    assert "stranger" not in site.index
+
+
+def test_a_video_that_cannot_be_read_keeps_no_search_waiting_for_who_tries_it(
+    db: Engine, database: str, tmp_path: Path
+):
+    url = str(tmp_path / "vectors.db")
+    site = open_replica(db, tmp_path, index_url=url)
+    for name in ("a", "b"):
+        plant(site, name)
+    site.store.path_of("b", "test-kind").unlink()
+    site.refresh()
+    impatient = connect(f"{database}{'&' if '?' in database else '?'}options=-c%20lock_timeout=5s")
+    with site._alone():
+        open_replica(impatient, tmp_path, index_url=url).refresh()
 
 
 def test_a_writer_that_dies_between_rows_and_commit_is_followed_by_one_that_repeats_it(

@@ -17,7 +17,7 @@ from retrieval.index import replica as replicas
 from retrieval.index.keeper import PAUSE, SnapshotKeeper
 from retrieval.index.local import VideoIndex
 from retrieval.index.replica import Replica
-from retrieval.index.snapshots import current_facts, current_snapshot
+from retrieval.index.snapshots import current_facts, current_snapshot, lock_index
 from retrieval.work import catalogue
 from retrieval.work.changes import REFERENCES, UPLOADS, count_changes
 from tests.retrieval.index.index_site import (
@@ -132,7 +132,7 @@ def test_a_file_replaced_by_descriptors_of_another_kind_is_left_out(
 def test_one_at_a_time_makes_a_snapshot(site: Replica):
     for name in ("a", "b", "c"):
         plant(site, name)
-    with site._alone():
+    with lock_index(site.folder, site.key):
         assert not again(site).snapshot_if_due()
     assert again(site).snapshot_if_due()
 
