@@ -199,22 +199,9 @@ def read_segments(connection: Connection, search_id: str) -> list[dict[str, Any]
     """Every segment of a search, claimed or not, in the order of the query."""
     rows = connection.execute(
         text("""
-        SELECT segments.query_id, segments.reference_id, reference.title AS reference,
-               assets.title AS asset, owners.name AS owner, segments.claim_id,
-               lower(segments.query_span)::float AS query_start,
-               upper(segments.query_span)::float AS query_end,
-               lower(segments.reference_span)::float AS reference_start,
-               upper(segments.reference_span)::float AS reference_end,
-               segments.score, segments.is_reversed, segments.speed, segments.held
-        FROM search_pairs
-        JOIN runs ON runs.pair_id = search_pairs.pair_id
-        JOIN segments ON segments.run_id = runs.id
-        JOIN videos AS reference ON reference.id = segments.reference_id
-        LEFT JOIN reference_videos ON reference_videos.video_id = segments.reference_id
-        LEFT JOIN assets ON assets.id = reference_videos.asset_id
-        LEFT JOIN owners ON owners.id = assets.owner_id
-        WHERE search_pairs.search_id = :search
-        ORDER BY lower(segments.query_span), segments.id"""),
+        SELECT query_id, reference_id, reference, asset, owner, claim_id, query_start, query_end,
+               reference_start, reference_end, score, is_reversed, speed, held
+        FROM search_segments WHERE search_id = :search ORDER BY query_start, segment_id"""),
         {"search": search_id},
     )
     return [dict(row) for row in rows.mappings()]

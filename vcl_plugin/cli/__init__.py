@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from typing import Annotated
 
 import typer
 
@@ -20,6 +21,29 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 list_commands(app)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib import metadata
+
+        print(f"vcl {metadata.version('vcl-plugin')}")
+        raise typer.Exit
+
+
+@app.callback()
+def vcl(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and stop.",
+        ),
+    ] = False,
+) -> None:
+    """Find copied video: search uploads, localize copied seconds, report claims."""
 
 
 def main() -> None:

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from retrieval.database import transaction
-from retrieval.engine import RetrievalEngine
 from retrieval.errors import BadVideo, Refused
 from retrieval.records import Video, VideoStatus
 from retrieval.work import catalogue, searches
-from vcl_plugin import references
 from vcl_plugin.claims import assets, holdings, rights, rulebook
 from vcl_plugin.claims.claims import list_standing
+from vcl_plugin.cli import exceptions
 from vcl_plugin.cli.output import (
     AsJson,
     print_json,
@@ -27,11 +26,25 @@ from vcl_plugin.cli.output import (
     progress,
     say_expired,
 )
-from vcl_plugin.cli.session import WorkerHint, current_user, open_engine, require_film
+from vcl_plugin.cli.session import (
+    WorkerHint,
+    current_user,
+    open_engine,
+    open_site,
+    require_film,
+)
 from vcl_plugin.cli.settling import follow_change
+
+if TYPE_CHECKING:
+    from retrieval.engine import RetrievalEngine
 
 asset = typer.Typer(help="Works that somebody owns.", no_args_is_help=True)
 reference = typer.Typer(help="Videos that show an asset.", no_args_is_help=True)
+asset.command("allowances")(exceptions.list_allowances)
+asset.command("revoke")(exceptions.revoke_allowance)
+asset.command("shares")(exceptions.list_shares)
+reference.command("exclusions")(exceptions.list_exclusions)
+reference.command("include")(exceptions.revoke_exclusion)
 
 
 @asset.command("add")
@@ -41,8 +54,8 @@ def add_asset(
     as_json: AsJson = False,
 ) -> None:
     """Add an asset; the same owner and title twice is the same asset."""
-    engine = open_engine()
-    with transaction(engine.database) as connection:
+    site = open_site()
+    with transaction(site.database) as connection:
         asset_id = assets.add_asset(connection, owner, title)
     row = {"id": asset_id, "owner": owner, "title": title}
     if as_json:
@@ -54,8 +67,8 @@ def add_asset(
 @asset.command("list")
 def list_assets(as_json: AsJson = False) -> None:
     """All assets and how many reference videos each has."""
-    engine = open_engine()
-    with transaction(engine.database) as connection:
+    site = open_site()
+    with transaction(site.database) as connection:
         rows = holdings.list_assets(connection).rows
     if not as_json:
         shown = ("id", "owner", "title", "reference_videos")
@@ -78,13 +91,13 @@ def share_asset(
     as_json: AsJson = False,
 ) -> None:
     """Set an owner's share of an asset in a territory."""
-    engine = open_engine()
-    with transaction(engine.database) as connection:
+    site = open_site()
+    with transaction(site.database) as connection:
         asset_id = assets.find_asset(connection, asset)
         change = rulebook.share_asset(
             connection, current_user(), asset_id, owner, percent, territory
         )
-    expired = follow_change(engine, change)
+    expired = follow_change(site, change)
     print_outcome(
         f"{owner} owns {percent:g} % of asset {asset_id} in {territory}{say_expired(expired)}",
         {
@@ -101,8 +114,8 @@ def remove_asset(
     as_json: AsJson = False,
 ) -> None:
     """Protect an asset no more; claims on it can only be released from then on."""
-    engine = open_engine()
-    with transaction(engine.database) as connection:
+    site = open_site()
+    with transaction(site.database) as connection:
         asset_id = assets.find_asset(connection, asset)
         references = assets.remove_asset(connection, asset_id)
         standing = list_standing(connection, asset_id)
@@ -129,13 +142,13 @@ def allow(
     as_json: AsJson = False,
 ) -> None:
     """Let an uploader, or one upload, use an owner's assets without being claimed."""
-    engine = open_engine()
-    with transaction(engine.database) as connection:
+    site = open_site()
+    with transaction(site.database) as connection:
         asset_id = None if asset is None else assets.find_asset(connection, asset)
         change = rulebook.allow_use(
             connection, current_user(), owner, uploader, upload, asset_id, note
         )
-    expired = follow_change(engine, change)
+    expired = follow_change(site, change)
     what = "everything of theirs" if asset_id is None else f"asset {asset_id}"
     print_outcome(
         f"{owner} lets {uploader or upload} use {what}{say_expired(expired)}",
@@ -149,17 +162,18 @@ def allow(
 
 @reference.command("exclude")
 def exclude(
-    video: Annotated[str, typer.Argument(help="The reference's id, see `vcl reference list`.")],
+    video: Annotated[str, typer.Argument(help="The reference's id, title or path.")],
     start: Annotated[float, typer.Argument(help="First second that proves nothing.")],
     end: Annotated[float, typer.Argument(help="The second after the last.")],
     note: Annotated[str | None, typer.Option(help="Why: an intro, licensed music.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Let a stretch of a reference claim nothing; undecided claims on nothing else expire."""
-    engine = open_engine()
-    with transaction(engine.database) as connection:
+    site = open_site()
+    with transaction(site.database) as connection:
+        video = catalogue.find_video(connection, video).id
         change = rulebook.exclude_stretch(connection, current_user(), video, start, end, note)
-    expired = follow_change(engine, change)
+    expired = follow_change(site, change)
     print_outcome(
         f"seconds {start:g} to {end:g} of {video} are excluded{say_expired(expired)}",
         {"video": video, "start": start, "end": end, "expired_claims": expired},
@@ -188,6 +202,8 @@ def add_reference(
 
     A video that another engine registered is named by its id; what was found of it is claimed.
     """
+    from vcl_plugin import references  # with Celery, which the other commands need not import
+
     engine = open_engine()
     with transaction(engine.database) as connection:
         asset_id = assets.find_asset(connection, asset)
@@ -231,8 +247,8 @@ def add_reference(
 @reference.command("list")
 def list_references(as_json: AsJson = False) -> None:
     """All reference videos and their state."""
-    engine = open_engine()
-    with transaction(engine.database) as connection:
+    site = open_site()
+    with transaction(site.database) as connection:
         rows = holdings.list_references(connection).rows
     if not as_json:
         hidden = ("asset_id", "created_at")
@@ -244,12 +260,13 @@ def list_references(as_json: AsJson = False) -> None:
 
 @reference.command("remove")
 def remove_reference(
-    video: Annotated[str, typer.Argument(help="The video's id, see `vcl reference list`.")],
+    video: Annotated[str, typer.Argument(help="The video's id, title or path.")],
     as_json: AsJson = False,
 ) -> None:
     """Stop searching against a video; what was found so far stays."""
-    engine = open_engine()
-    with transaction(engine.database) as connection:
+    site = open_site()
+    with transaction(site.database) as connection:
+        video = catalogue.find_video(connection, video).id
         assets.remove_reference(connection, video)
     print_outcome(
         f"{video} is no reference any more", {"id": video, "is_reference": False}, as_json

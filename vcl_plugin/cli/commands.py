@@ -69,8 +69,9 @@ COMMANDS = {
         "Describe every video of a folder; with --owner or --asset they become references.",
     ),
     "search": Entry(
-        "search:search", "Search a video against all references; workers do it (see `vcl worker`)."
+        "search:search", "Search videos against all references; workers do it (see `vcl worker`)."
     ),
+    "searches": Entry("searches:app", "Searches that were asked for."),
     "retry": Entry(
         "search:retry",
         "Compare again what was given up; searches that ended incomplete are opened again.",

@@ -31,3 +31,8 @@ def demo(
         serve_desk(folder, stdout, keep)
     if not is_right:
         raise typer.Exit(1)
+    stderr.print(
+        'try next: vcl up, then the commands under "Use it" in README.md; '
+        "vcl serve for the API and the desk",
+        markup=False,
+    )

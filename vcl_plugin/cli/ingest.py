@@ -25,15 +25,9 @@ from retrieval.work import catalogue, outdated
 from retrieval.work.messages import INGEST, Message
 from vcl_plugin.claims import assets
 from vcl_plugin.claims.turns import take_references
+from vcl_plugin.cli.films import find_films
 from vcl_plugin.cli.output import AsJson, print_json, print_rows, stderr, stdout
 from vcl_plugin.cli.session import WorkerHint, open_engine
-
-SUFFIXES = frozenset(
-    {
-        *(".mp4", ".m4v", ".mov", ".3gp", ".mkv", ".webm", ".avi"),
-        *(".mpg", ".mpeg", ".ts", ".m2ts", ".ogv", ".flv", ".wmv"),
-    }
-)
 
 
 def ingest(
@@ -105,9 +99,7 @@ def _read_folder(
     if not folder.is_dir():
         raise NotFound(f"{folder} is no folder; for single files use `vcl reference add`")
     engine = open_engine()
-    files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
-    if not files:
-        raise NotFound(f"there is no video in {folder}; looked for {' '.join(sorted(SUFFIXES))}")
+    files = find_films(folder)
     task = bar.add_task("reading files", total=len(files), facts="")
     ids = dict.fromkeys(
         video_id

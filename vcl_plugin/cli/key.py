@@ -11,7 +11,7 @@ import typer
 
 from retrieval.database import transaction
 from vcl_plugin.cli.output import AsJson, print_json, print_outcome, print_rows, stderr
-from vcl_plugin.cli.session import current_user, open_engine
+from vcl_plugin.cli.session import current_user, open_site
 from vcl_plugin.web import keys
 
 app = typer.Typer(help="Keys of the API and the desk.", no_args_is_help=True)
@@ -29,8 +29,8 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Make a key and show it once; only a digest of it is kept."""
-    engine = open_engine()
-    with transaction(engine.database) as connection:
+    site = open_site()
+    with transaction(site.database) as connection:
         key = keys.add_key(connection, name, role, current_user(), owner or None)
     if as_json:
         print_json({"name": name, "role": role, "owners": owner or None, "key": key})
@@ -42,8 +42,8 @@ def add(
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
     """Every key, its role and owners, and when it was used last."""
-    engine = open_engine()
-    with transaction(engine.database) as connection:
+    site = open_site()
+    with transaction(site.database) as connection:
         rows = keys.list_keys(connection)
     print_rows(rows, as_json, empty="no keys yet; make one with `vcl key add NAME --role manager`")
 
@@ -51,7 +51,7 @@ def list_(as_json: AsJson = False) -> None:
 @app.command()
 def revoke(name: Name, as_json: AsJson = False) -> None:
     """Let a key open nothing any more."""
-    engine = open_engine()
-    with transaction(engine.database) as connection:
+    site = open_site()
+    with transaction(site.database) as connection:
         keys.revoke_key(connection, name)
     print_outcome(f"the key of {name} opens nothing any more", {"revoked": name}, as_json)

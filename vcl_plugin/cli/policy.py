@@ -15,7 +15,7 @@ from vcl_plugin.claims import assets, rights, rulebook
 from vcl_plugin.claims.policies import FIELDS, Policy, Rule
 from vcl_plugin.claims.rehearsal import rehearse_policy
 from vcl_plugin.cli.output import AsJson, by_territory, print_outcome, print_rows, say_expired
-from vcl_plugin.cli.session import current_user, open_engine
+from vcl_plugin.cli.session import current_user, open_site
 from vcl_plugin.cli.settling import follow_change
 
 app = typer.Typer(help="What an owner wants done with a match.", no_args_is_help=True)
@@ -39,10 +39,10 @@ def add(
 ) -> None:
     """Write a policy; one of that name gets the new rules, and undecided claims follow them."""
     policy = Policy(name, tuple(parse_rule(rule) for rule in rules))
-    engine = open_engine()
-    with transaction(engine.database) as connection:
+    site = open_site()
+    with transaction(site.database) as connection:
         version, change = rulebook.write_policy(connection, current_user(), policy)
-    expired = follow_change(engine, change)
+    expired = follow_change(site, change)
     count = len(policy.rules)
     print_outcome(
         f"policy {name} has {count} rule{'' if count == 1 else 's'}{say_expired(expired)}",
@@ -59,8 +59,8 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """All policies, rule by rule, with who wrote them and when."""
-    engine = open_engine()
-    with transaction(engine.database) as connection:
+    site = open_site()
+    with transaction(site.database) as connection:
         rows = rights.list_policies(connection, history)
     if not as_json:
         rows = [{**row, "territories": row["territories"] or "all"} for row in rows]
@@ -77,11 +77,11 @@ def assign(
     """Let an asset, or all assets of an owner, follow a policy; undecided claims do so at once."""
     if (asset is None) == (owner is None):
         raise Refused("say what follows the policy: either --asset or --owner")
-    engine = open_engine()
-    with transaction(engine.database) as connection:
+    site = open_site()
+    with transaction(site.database) as connection:
         asset_id = None if asset is None else assets.find_asset(connection, asset)
         change = rulebook.assign_policy(connection, current_user(), name, asset_id, owner)
-    expired = follow_change(engine, change)
+    expired = follow_change(site, change)
     facts = {"policy": name, "asset": asset_id, "owner": owner, "expired_claims": expired}
     what = f"asset {asset_id} follows" if owner is None else f"all assets of {owner} follow"
     print_outcome(f"{what} {name}{say_expired(expired)}", facts, as_json)
@@ -95,8 +95,8 @@ def dry_run(
     as_json: AsJson = False,
 ) -> None:
     """What would be claimed under a policy, from the segments that are stored; writes nothing."""
-    engine = open_engine()
-    with transaction(engine.database) as connection:
+    site = open_site()
+    with transaction(site.database) as connection:
         policy = rights.read_policy(connection, name)
         if owner is not None:
             rights.find_owner(connection, owner)

@@ -15,7 +15,7 @@ from retrieval.database import transaction
 from retrieval.errors import Refused
 from vcl_plugin.claims import assets, rights
 from vcl_plugin.cli.output import print_rows, print_table, stderr
-from vcl_plugin.cli.session import open_engine
+from vcl_plugin.cli.session import open_site
 from vcl_plugin.reports.reports import REPORTS, read_report, write_csv, write_html, write_json
 
 
@@ -54,8 +54,8 @@ def report(
         rows = [{"report": each, "meaning": meaning} for each, meaning in REPORTS.items()]
         print_rows(rows, as_json, empty="")
         return
-    engine = open_engine()
-    with transaction(engine.database) as connection:
+    site = open_site()
+    with transaction(site.database) as connection:
         # A name that does not exist would give an empty report, which says something else.
         if owner is not None:
             rights.find_owner(connection, owner)

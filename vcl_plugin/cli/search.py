@@ -1,32 +1,41 @@
-"""`vcl search`, `vcl retry`, `vcl rescan`: workers look for copies, in one upload or in the past.
+"""`vcl search`, `vcl retry`, `vcl rescan`: workers look for copies, in uploads or in the past.
 
-In: a video file, or a reference. Out: copied segments on stdout.
+In: video files, or a reference. Out: copied segments on stdout.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from retrieval.database import transaction
-from retrieval.engine import RetrievalEngine
 from retrieval.errors import BadVideo, Refused, RetrievalError
 from retrieval.records import Search, SearchStatus
 from retrieval.tasks import enqueue_search, send
 from retrieval.work.catalogue import find_video
-from retrieval.work.pairs import read_quarantined, retry_pairs
-from retrieval.work.searches import plan_again, read_search, wait_for_search
-from vcl_plugin.claims.claims import list_claims
-from vcl_plugin.claims.segments import read_segments
+from retrieval.work.messages import Priority
+from retrieval.work.pairs import retry_pairs
+from retrieval.work.searches import plan_again, read_search, read_searches
+from vcl_plugin.cli.films import list_films
 from vcl_plugin.cli.output import AsJson, print_json, print_rows, progress, stderr, stdout
-from vcl_plugin.cli.session import WorkerHint, open_engine, require_film
+from vcl_plugin.cli.searches import LISTED, print_findings, raise_unless_done, read_findings
+from vcl_plugin.cli.session import Site, open_engine, open_site, require_film
+from vcl_plugin.cli.waiting import wait_for_searches
 
 
 def search(
-    video: Annotated[Path, typer.Argument(help="The video to search for copies in.")],
+    videos: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="VIDEO...",
+            help="Video files, folders of them, patterns such as '*.mp4', text files with a path a "
+            "line, or - for such lines on stdin.",
+        ),
+    ],
     wait: Annotated[bool, typer.Option("--wait", help="Wait, and print what was found.")] = False,
     timeout: Annotated[
         float | None, typer.Option(help="Give up waiting after so many seconds.")
@@ -43,75 +52,100 @@ def search(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Search a video against all references; workers do it (see `vcl worker`)."""
-    require_film(video)
-    engine = open_engine()
+    """Search videos against all references; workers do it (see `vcl worker`)."""
+    films = list_films(videos)
+    enqueue = partial(enqueue_search, uploader=uploader, uploaded_at=uploaded_at)
+    if [str(each) for each in films] == videos and len(films) == 1:
+        _search_one(
+            films[0], partial(enqueue, external_id=external_id, url=url), wait, timeout, as_json
+        )
+        return
+    if external_id is not None or url is not None:
+        raise Refused("--external-id and --url are of one upload; search their videos one by one")
+    _search_many(films, partial(enqueue, priority=Priority.BULK), wait, timeout, as_json)
+
+
+def _search_one(
+    film: Path, enqueue: partial[str], wait: bool, timeout: float | None, as_json: bool
+) -> None:
+    require_film(film)
+    site = open_site()
     try:
-        search_id = enqueue_search(video, None, uploader, external_id, url, uploaded_at)
+        search_id = enqueue(film)
     except BadVideo as error:
         if as_json:  # what a program reads has one shape, whenever the file was found out
             print_json({"search_id": None, "status": SearchStatus.FAILED, **_reason(error)})
         raise
     if not wait:
-        with transaction(engine.database) as connection:
+        with transaction(site.database) as connection:
             found = read_search(connection, search_id)
         print_json(found.as_dict()) if as_json else stdout.print(search_id)
         return
-    state = _wait(engine, search_id, timeout)
-    with transaction(engine.database) as connection:
-        segments = read_segments(connection, search_id)
-        claims = list_claims(connection, query_id=state.query_id)
-        aside = read_quarantined(connection, search_id)
+    [state] = wait_for_searches(site, [search_id], timeout)
+    with transaction(site.database) as connection:
+        findings = read_findings(connection, state)
     if as_json:
-        left_out = [asdict(pair) for pair in aside]
-        print_json(
-            {**state.as_dict(), "segments": segments, "claims": claims, "quarantined": left_out}
-        )
-    elif state.status != SearchStatus.FAILED:
-        _print_search(state, segments)
-    for pair in aside:
+        print_json(findings)
+        _say_set_aside(findings)
+    else:
+        print_findings(state, findings)
+    raise_unless_done(state)
+
+
+def _search_many(
+    films: Sequence[Path], enqueue: partial[str], wait: bool, timeout: float | None, as_json: bool
+) -> None:
+    """One bar for reading the files and one for the searches; what is no video is left out."""
+    site = open_site()
+    failures: list[dict[str, Any]] = []
+    ids: list[str] = []
+    with progress() as bar:
+        for film in bar.track(films, description="reading files"):
+            try:
+                ids.append(enqueue(require_film(film)))
+            except (BadVideo, Refused) as error:
+                failures.append({"file": str(film), **_reason(error)})
+    states = wait_for_searches(site, ids, timeout) if wait and ids else _read_states(site, ids)
+    with transaction(site.database) as connection:
+        findings = [read_findings(connection, each) for each in states] if wait else []
+    if as_json:
+        rows = findings if wait else [each.as_dict() for each in states]
+        print_json({"searches": rows, "failures": failures})
+    else:
+        _print_many(states, findings)
+        print_rows(failures, False, empty="", title="failures")
+    if failures or (wait and any(each.status != SearchStatus.DONE for each in states)):
+        raise typer.Exit(1)
+
+
+def _read_states(site: Site, ids: Sequence[str]) -> list[Search]:
+    with transaction(site.database) as connection:
+        known = {each.search_id: each for each in read_searches(connection, ids)}
+    return [known[each] for each in ids]
+
+
+def _print_many(states: Sequence[Search], findings: Sequence[dict[str, Any]]) -> None:
+    """A line a search; where they were waited for, with what was found."""
+    rows = []
+    for number, state in enumerate(states):
+        row = {name: state.as_dict()[name] for name in LISTED[:4]}
+        if findings:
+            found = findings[number]["segments"]
+            row["segments"] = len(found)
+            row["seconds"] = sum(each["query_end"] - each["query_start"] for each in found)
+            row["assets"] = ", ".join(sorted({str(each["asset"]) for each in found}))
+        rows.append(row)
+    print_rows(rows, False, empty="")
+    if rows and not findings:
+        stderr.print("next: vcl searches list, vcl searches show VIDEO", markup=False)
+
+
+def _say_set_aside(findings: dict[str, Any]) -> None:
+    for pair in findings["quarantined"]:
         stderr.print(
-            f"vcl: {pair.reference!r} was not compared: {pair.message} ({pair.reason})",
+            f"vcl: {pair['reference']!r} was not compared: {pair['message']} ({pair['reason']})",
             markup=False,
         )
-    if state.status == SearchStatus.FAILED:
-        raise RetrievalError(str(state.message), code=state.reason)
-    if state.status == SearchStatus.CANCELLED:
-        left = f"{state.pairs_left} of {state.pairs_total} candidates were not compared"
-        raise RetrievalError(f"the search was {state.message}; {left}", code="cancelled")
-    if state.status == SearchStatus.INCOMPLETE:
-        raise RetrievalError(_say_incomplete(state), code="incomplete")
-
-
-def _wait(engine: RetrievalEngine, search_id: str, timeout: float | None) -> Search:
-    hint = WorkerHint()
-    with progress() as bar:
-        task = bar.add_task("searching", total=1)
-
-        def show(state: Search) -> None:
-            total = state.pairs_total or 1
-            bar.update(
-                task,
-                description=f"{state.query}: {state.status}",
-                total=total,
-                completed=total - state.pairs_left if state.pairs_total else 0,
-            )
-            hint.watch(state.status != SearchStatus.WAITING)
-
-        patience = engine.settings.service_timeout
-        return wait_for_search(engine.database, search_id, timeout, show, outage=patience)
-
-
-def _say_incomplete(state: Search) -> str:
-    left_out = (
-        f"{state.pairs_quarantined} of {state.pairs_total} candidates were not compared"
-        if state.pairs_quarantined
-        else str(state.message).partition(",")[0]
-    )
-    return (
-        f"{left_out}, so {state.query!r} may hold copies that were not found; mend what the "
-        f"reasons name, then `vcl retry --search {state.search_id}`"
-    )
 
 
 def retry(
@@ -124,8 +158,7 @@ def retry(
     as_json: AsJson = False,
 ) -> None:
     """Compare again what was given up; searches that ended incomplete are opened again."""
-    engine = open_engine()
-    with transaction(engine.database) as connection:
+    with transaction(open_site().database) as connection:
         if search_id is not None:
             read_search(connection, search_id)  # one that does not exist is an error
         pairs = retry_pairs(connection, reason, search_id)
@@ -169,28 +202,3 @@ def rescan(
         stdout.print(f"{len(uploads)} uploads are compared with {reference}", markup=False)
     else:
         stderr.print(f"no upload that was not yet compared comes near {reference}", markup=False)
-
-
-def _print_search(state: Search, segments: list[dict[str, Any]]) -> None:
-    if state.message:
-        stderr.print(f"note: {state.message}", markup=False)
-    shown = (
-        "owner",
-        "asset",
-        "reference",
-        "query_start",
-        "query_end",
-        "reference_start",
-        "reference_end",
-        "score",
-        "is_reversed",
-        "speed",
-        "claim_id",
-    )
-    compared = state.pairs_total - state.pairs_quarantined
-    print_rows(
-        [{name: row[name] for name in shown} for row in segments],
-        False,
-        empty=f"no copied segment was found in {compared} candidates",
-        title=f"{state.query}: {compared} candidates compared",
-    )

@@ -30,6 +30,7 @@ from retrieval.services import (
 )
 from retrieval.settings import Settings, describe_settings, load_settings
 from retrieval.work.backlog import count_work
+from retrieval.work.presence import list_workers
 from vcl_plugin.cli.output import AsJson, make_table, print_json, print_rows, stderr, stdout
 from vcl_plugin.cli.session import open_engine
 from vcl_plugin.reports.cells import plain, shown
@@ -137,6 +138,11 @@ def _draw(state: dict[str, Any], with_problem: bool = False) -> RenderableType:
     parts: list[RenderableType] = [
         make_table(list(services[0]), [list(each.values()) for each in services])
     ]
+    workers = state["workers"]
+    if workers:
+        parts.append(make_table(list(workers[0]), [list(each.values()) for each in workers]))
+    elif state["counts"] is not None:
+        parts.append(Text("no worker runs; start one: vcl worker"))
     counts = state["counts"] or {}
     width = max((len(name) for name in counts), default=0)
     parts += [
@@ -149,8 +155,8 @@ def _draw(state: dict[str, Any], with_problem: bool = False) -> RenderableType:
 
 def _read_state(settings: Settings) -> dict[str, Any]:
     services = [dataclasses.asdict(each) for each in service_status(settings)]
-    counts, problem = _count_work(settings, services)
-    return {"services": services, "counts": counts, "problem": problem}
+    counts, workers, problem = _count_work(settings, services)
+    return {"services": services, "workers": workers, "counts": counts, "problem": problem}
 
 
 # Pairs that were compared in the last minute, by the runs they left.
@@ -160,9 +166,9 @@ _RATE = """
 
 def _count_work(
     settings: Settings, services: list[dict[str, Any]]
-) -> tuple[dict[str, Any] | None, str | None]:
+) -> tuple[dict[str, Any] | None, list[dict[str, Any]], str | None]:
     if not services[0]["running"]:
-        return None, "PostgreSQL is not running; start it with `vcl up`"
+        return None, [], "PostgreSQL is not running; start it with `vcl up`"
     # The embedded server's address holds no password, so it is shown as it is; asking for it in
     # any other way would start what is not running.
     database = db.connect(settings.database_url or services[0]["where"])
@@ -173,8 +179,9 @@ def _count_work(
                 **count_work(connection),
                 "pairs_per_second": connection.execute(text(_RATE)).scalar_one(),
             }
+            workers = list_workers(connection, settings.sweep_seconds)
     except RetrievalError as error:
-        return None, str(error)
+        return None, [], str(error)
     if not services[1]["running"]:
-        return counts, "the broker is not running; start it with `vcl up`"
-    return counts, None
+        return counts, workers, "the broker is not running; start it with `vcl up`"
+    return counts, workers, None

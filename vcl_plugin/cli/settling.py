@@ -5,12 +5,12 @@ In: a change of a rule that is committed. Out: claims that expired by it.
 
 from __future__ import annotations
 
-from retrieval.engine import RetrievalEngine
 from vcl_plugin.claims.changes import settle_change, settle_left
 from vcl_plugin.cli.output import progress
+from vcl_plugin.cli.session import Site
 
 
-def follow_change(engine: RetrievalEngine, change_id: int) -> list[int]:
+def follow_change(site: Site, change_id: int) -> list[int]:
     """Settle all uploads that a change touches, and what a command that died has left."""
     with progress() as bar:
         task = bar.add_task("settling uploads", total=1)
@@ -18,7 +18,7 @@ def follow_change(engine: RetrievalEngine, change_id: int) -> list[int]:
         def show(done: int, total: int) -> None:
             bar.update(task, completed=done, total=max(1, total))
 
-        expired = settle_change(engine.database, change_id, show)
+        expired = settle_change(site.database, change_id, show)
         bar.update(task, description="settling uploads that an earlier command has left")
-        settle_left(engine.database, report=show)
+        settle_left(site.database, report=show)
     return expired

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from types import FrameType
 from typing import Annotated, Literal, TypeVar
 
@@ -21,7 +21,7 @@ import typer
 from sqlalchemy.exc import SQLAlchemyError
 
 from retrieval import tasks
-from retrieval.database import check_schema, connect
+from retrieval.database import check_schema, connect, transaction
 from retrieval.errors import (
     Refused,
     RetrievalError,
@@ -35,6 +35,7 @@ from retrieval.services import ensure_services, keep_services, wait_for_broker, 
 from retrieval.settings import Settings, load_settings
 from retrieval.work import journal
 from retrieval.work.messages import Queue
+from retrieval.work.presence import forget_worker, name_worker, note_worker
 from retrieval.work.watchdog import Look, Watchdog, is_working
 from vcl_plugin.claims.changes import settle_left
 from vcl_plugin.webhooks.courier import running_courier
@@ -86,12 +87,13 @@ def worker(
         *("--hostname", f"vcl-{os.getpid()}@%h", "--without-gossip", "--without-mingle"),
         *pool,
     ]
-    supervisor = Supervisor(command, served, settings)
-    if Queue.MAINTENANCE not in served:
-        # A machine for one kind of work, a card perhaps, need not reach the world.
-        sys.exit(supervisor.run())
-    with running_courier(database, settings.webhook_private):
+    supervisor = Supervisor(command, served, 1 if gpu else concurrency, settings)
+    # A machine for one kind of work, a card perhaps, need not reach the world.
+    sends = Queue.MAINTENANCE in served
+    with running_courier(database, settings.webhook_private) if sends else nullcontext():
         code = supervisor.run()
+    with suppress(RetrievalError), transaction(database) as connection:
+        forget_worker(connection, name_worker())
     sys.exit(code)
 
 
@@ -124,8 +126,11 @@ class Supervisor:
     messages do not arrive.
     """
 
-    def __init__(self, command: list[str], queues: list[str], settings: Settings) -> None:
+    def __init__(
+        self, command: list[str], queues: list[str], processes: int, settings: Settings
+    ) -> None:
         self.command, self.queues, self.settings = command, queues, settings
+        self.processes = processes
         self.watchdog = Watchdog(settings.stall_seconds)
         self.next_sweep = 0.0
         self.keeper = SnapshotKeeper(
@@ -213,7 +218,10 @@ class Supervisor:
     def _sweep_if_due(self, database_url: str) -> None:
         if time.monotonic() >= self.next_sweep and not self.is_stopping:
             self.next_sweep = time.monotonic() + self.settings.sweep_seconds
-            check_schema(connect(database_url))
+            database = connect(database_url)
+            check_schema(database)
+            with transaction(database) as connection:
+                note_worker(connection, name_worker(), self.queues, self.processes)
             tasks.sweep()
             settle_left(process_engine().database, seconds=SETTLING)
             self.keeper.look(process_engine().database)

@@ -60,7 +60,7 @@ REFUSED = [
     ("claims uphold 1", "claim 1 is potential and cannot become upheld; only active"),
     ("claims confirm 99", "there is no claim 99"),
     ("claims release 1 --reason because", "'because' is no reason"),
-    ("claims release 1 --by engine", "decide in your own name"),
+    ("claims release 1 --reason original --by engine", "decide in your own name"),
     ("claims list --owner Zoe", "no owner 'Zoe'"),
     (
         "policy add p --rule 'block seconds=30' --rule 'track seconds=30'",
@@ -90,7 +90,7 @@ REFUSED = [
     ("asset allow Ana --upload gone", "no upload has 'gone'"),
     ("asset allow Ana --uploader x --asset 2", "asset 2 'The show' belongs to 'Bo'"),
     ("asset remove 99", "no asset '99'"),
-    ("reference exclude gone 0 4", "video 'gone' is no reference"),
+    ("reference exclude gone 0 4", "no video has 'gone'"),
     ("reference exclude upload 0 4", "video 'upload' is no reference"),
     ("reference exclude film 9 4", "from 9 to 4 seconds is empty"),
     ("reference exclude film 100 120", "film lasts 100 seconds"),
@@ -259,7 +259,7 @@ def test_a_claim_on_a_removed_asset_is_refused_by_name_and_nothing_is_written(
         assert "'The film'" in said.err
         assert "removed on" in said.err
     assert contents(site) == before
-    assert vcl("claims", "release", 1).code == 0
+    assert vcl("claims", "release", 1, "--reason", "original").code == 0
     vcl("asset", "add", "The film", "--owner", "Ana")
     assert "The film" in vcl("asset", "list").out
 
