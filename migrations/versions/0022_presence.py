@@ -2,9 +2,9 @@
 
 from alembic import op
 
-revision = "0021"
-down_revision = "0020"
-runs_since = "0019"  # a table and a view more
+revision = "0022"
+down_revision = "0021"
+runs_since = "0021"  # a table and a view more
 branch_labels = None
 depends_on = None
 
