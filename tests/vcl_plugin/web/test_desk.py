@@ -15,6 +15,7 @@ from retrieval.database import transaction
 from tests.vcl_plugin import world
 from tests.vcl_plugin.web.conftest import Desk
 from vcl_plugin.claims import assets
+from vcl_plugin.claims.settlement import settle_claims
 from vcl_plugin.web.keys import revoke_key
 from vcl_plugin.web.sessions import COOKIE
 
@@ -255,6 +256,26 @@ def test_a_search_that_somebody_else_asked_for_is_not_there(desk: Desk, browser:
     path = f"/searches/{search}"
     assert browser("reader").get(path).status_code == 200
     assert browser("reviewer of Northlight").get(path).status_code == 404
+
+
+def test_references_and_owners_are_of_ones_own(desk: Desk, browser: Browser) -> None:
+    """A conflict names the other owner to nobody who may not see it."""
+    with transaction(desk.engine.database) as connection:
+        world.record(connection, "harbour", "tram", world.segment(0, 30))
+        settle_claims(connection, "harbour")
+    client = browser("reviewer of Northlight")
+    for path in ("/references", "/owners", "/owners/assets?owner=Northlight"):
+        page = client.get(path)
+        assert page.status_code == 200
+        assert "harbour" in page.text or "Northlight" in page.text
+        assert "Ostrava" not in page.text
+        assert "tram" not in page.text
+    assert "another owner" in client.get("/references").text
+    assert client.get("/owners/assets?owner=Ostrava").status_code == 404
+    everything = browser("reader").get("/references").text
+    assert "Ostrava" in everything
+    assert "another owner" not in everything
+    assert "0:20 (20 %)" in everything  # of harbour: ten and twenty seconds, counted once
 
 
 def test_why_not_more_names_what_was_held_and_what_was_compared(
