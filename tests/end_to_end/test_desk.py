@@ -33,6 +33,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 MOST_DRIFT = 0.1  # seconds between what both players show
+MOST_STEPPED_DRIFT = 0.4
 SAMPLES = 15  # one after the other that must be within it
 MILLISECONDS = 1000 * PATIENCE
 # Drift and how far the upload has moved, for so many moments of play, a tenth of a second apart.
@@ -45,6 +46,9 @@ WATCH = """async (samples) => {
     }
     return seen;
 }"""
+
+MOMENT = """() => [pair.query.currentTime, pair.reference.currentTime,
+    pair.referenceAt(pair.query.currentTime) - pair.reference.currentTime]"""
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,17 @@ def moves_together(page: Any) -> bool:
     return has_moved and apart < MOST_DRIFT
 
 
+def runs_backwards(page: Any) -> bool:
+    """Whether the reference goes back as the upload goes on, a few frames apart at most."""
+    moments = []
+    for _ in range(3):
+        page.wait_for_timeout(300)
+        moments.append(page.evaluate(MOMENT))
+    (first, _, last) = moments
+    apart = max(abs(drift) for _, _, drift in moments)
+    return last[0] > first[0] and last[1] < first[1] and apart < MOST_STEPPED_DRIFT
+
+
 def status_of(served: Served, claim: int) -> str:
     return str(served.site.sql("SELECT status FROM claims WHERE id = %s", claim)[0][0])
 
@@ -142,11 +157,16 @@ def test_a_film_is_uploaded_found_played_and_decided_by_key(page: Any, served: S
     page.evaluate("document.activeElement.blur()")
     wait_until(lambda: moves_together(page))
     assert page.evaluate("pair.query.playbackRate") == 1.5
+    # A reversed copy is stepped: no browser plays backwards.
+    page.evaluate("() => { pair.segments[0].is_reversed = true; pair.setRate(1); pair.go(0); }")
+    wait_until(lambda: runs_backwards(page))
+    page.evaluate("() => { pair.segments[0].is_reversed = false; pair.go(0); }")
+    wait_until(lambda: moves_together(page))
     # Frame by frame, both at once.
     page.keyboard.press(" ")
     before = page.evaluate("[pair.query.currentTime, pair.reference.currentTime]")
     page.keyboard.press(".")
-    page.wait_for_function("pair.query.seeking === false && pair.reference.seeking === false")
+    page.wait_for_function("() => !pair.query.seeking && !pair.reference.seeking")
     after = page.evaluate("[pair.query.currentTime, pair.reference.currentTime]")
     assert 0 < after[0] - before[0] < 0.2
     # Decided, taken back, and decided again, without the mouse.
