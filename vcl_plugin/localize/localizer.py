@@ -4,7 +4,7 @@ In: a query and its candidate references, (frames, 256) each, one frame a second
 Out: `Segment`s, ordered by query time, inside both videos, with score, direction and speed.
 Loaded through the entry point `transvcl`.
 
-    1. compare  every second with every second, in seven ways             streams
+    1. compare  every second with every second, in nine ways              streams
     2. read     the probability of each cell that may be copied           reading, model.reader
     3. join     cells that touch become segments, if they are sure enough lines
 """
@@ -18,19 +18,19 @@ from pathlib import Path
 from numpy.typing import ArrayLike
 
 from retrieval.arrays import as_descriptors, unit
-from retrieval.errors import BadSetting
+from retrieval.errors import BadSetting, MissingWeights
 from retrieval.plugins import Array, Localizer
 from retrieval.records import Segment
 from vcl_plugin.localize.lines import find_segments
 from vcl_plugin.localize.pipeline import load_pipeline
 from vcl_plugin.localize.reading import ALIKE, CORE, DEVIATIONS, MANY, MARGIN, ONE_WINDOW, Reading
-from vcl_plugin.localize.streams import PairStreams
+from vcl_plugin.localize.streams import STREAMS, PairStreams
 from vcl_plugin.localize.weights import Cascade
 from vcl_plugin.model.fast.device import choose_device
 from vcl_plugin.model.reader_file import is_reader_file, open_reader
 
 SHIPPED_READER = Path(__file__).parents[1] / "weights" / "lines.safetensors"
-REVISION = 1  # raised when the same weights begin to give other segments
+REVISION = 2  # raised when the same weights begin to give other segments
 
 
 class LineLocalizer:
@@ -48,6 +48,11 @@ class LineLocalizer:
         if min_score is not None and not 0.0 <= min_score <= 1.0:
             raise BadSetting(f"min_score is {min_score}; it must lie within 0 and 1")
         reader, facts, digest = open_reader(SHIPPED_READER if weights is None else weights)
+        if reader.config.streams != len(STREAMS):
+            raise MissingWeights(
+                f"{weights} reads {reader.config.streams} maps of a pair, and this version makes "
+                f"{len(STREAMS)}; teach it again with `vcl lines train`"
+            )
         self.min_score = facts.min_score if min_score is None else min_score
         self.descriptor = facts.descriptor
         self.dimension = reader.config.dimension

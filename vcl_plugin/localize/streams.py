@@ -1,11 +1,13 @@
-"""Streams: what two videos have in common, second against second, in seven maps.
+"""Streams: what two videos have in common, second against second, in nine maps.
 
-In: two descriptor arrays with rows of unit length. Out: any window of the seven maps (`STREAMS`),
+In: two descriptor arrays with rows of unit length. Out: any window of the nine maps (`STREAMS`),
 and which windows may hold a copy at all.
 
 Appearance alone does not tell a copy: two moments of one fixed camera are more alike than a frame
 and its crop. So each cosine is also told relative to its row and its column, and what *changes*
 around a second is compared by itself. An edit that stays the same for a whole clip drops out there.
+Where a camera glides slowly, a second and the next differ by a hundredth; which of them is shown
+is still seen by the ridge of the map, the cells that no other near them in their row surpasses.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import maximum_filter1d
 
 from retrieval.plugins import Array
 
@@ -25,11 +28,14 @@ STREAMS = (
     "change",  # cosine of what is left of both frames without their surroundings
     "query_pace",  # how much the query changes around its second
     "reference_pace",
+    "row_ridge",  # how close the cosine comes to the highest one near it in its row
+    "column_ridge",  # the same for its column
 )
 TEMPERATURE = 0.07  # of both softmaxes
 SURROUNDINGS = 4  # seconds on each side
 STILL = 0.05  # a change smaller than this is noise
 LEAST_DEVIATION = 0.03
+RIDGE_SECONDS, RIDGE = 13, 0.01  # how far a ridge is looked for; a cosine so much lower is off it
 LOWEST, HIGHEST, UNIT = -2.0, 8.0, 4.0  # of row and column, in deviations
 BLOCK_CELLS = 2_000_000  # of a map that is held at once
 
@@ -84,6 +90,9 @@ class PairStreams:
         maps[4] = query.changes[rows] @ reference.changes[columns].T
         maps[5] = query.pace[rows, None]
         maps[6] = reference.pace[None, columns]
+        for place, axis in ((7, 1), (8, 0)):
+            highest = maximum_filter1d(cosine, RIDGE_SECONDS, axis=axis, mode="nearest")
+            maps[place] = np.exp((cosine - highest) / np.float32(RIDGE))
         return maps
 
     def outstanding(self, rows: slice, alike: float, deviations: float) -> NDArray[np.bool_]:

@@ -4,7 +4,7 @@ In: streams of a pair (`localize.streams`), (batch, streams, query seconds, refe
 Out: logits (batch, query seconds, reference seconds); a copy is a line of high ones.
 
 A U-shaped network at one cell a second. Going down, cells are pooled two by two, so that a cell
-far down sees a minute of both videos; going up, what was seen there meets the fine cells again.
+far down sees minutes of both videos; going up, what was seen there meets the fine cells again.
 A copy of two seconds and one of two minutes are both read at full resolution.
 """
 
@@ -23,8 +23,8 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 class ReaderConfig:
     """Size of the network. `streams` is the number of input maps."""
 
-    streams: int = 7
-    widths: tuple[int, ...] = (12, 24, 48, 64)  # channels of each level, the finest first
+    streams: int = 9
+    widths: tuple[int, ...] = (12, 24, 48, 64, 96)  # channels of each level, the finest first
     dimension: int = 256  # of the descriptors that the streams are made from
 
     def __post_init__(self) -> None:

@@ -53,18 +53,21 @@ class CutPair:
     query: Array
     reference: Array
     copies: tuple[Copy, ...]
+    known: Array  # the reference as it was described, without what was added to it
 
 
 @dataclass(frozen=True, eq=False)
 class Shot:
     """Seconds `[start, end)` of a video show footage from second `first` on. `stillness` moves its
-    frames towards their mean: 0 leaves them, 1 would be a still."""
+    frames towards their mean: 0 leaves them, 1 would be a still. A camera glides over a photograph
+    at any pace."""
 
     start: float
     end: float
     footage: Footage
     first: float
     stillness: float = 0.0
+    pace: float = 1.0  # seconds of footage a second
 
 
 def read_layouts(paths: Sequence[Path], split: Split, longest: int = 600) -> list[Layout]:
@@ -142,12 +145,13 @@ class _Cut:
         if rng.random() < (0.3 if boxes else 0.4):
             self._share_cards(asked, known, boxes)
         # 4. Rougher descriptors, and videos of one style.
+        plain = unit(known)
         asked, known = self._blur(unit(asked), 0.1), self._blur(unit(known), 0.06)
         if rng.random() < 0.35:
             style = self._draw_row() if rng.random() < 0.6 else self._draw_direction()
             amount = rng.uniform(0.1, 1.6)
             asked, known = asked + amount * style, known + amount * style
-        return CutPair(unit(asked), unit(known), copies)
+        return CutPair(unit(asked), unit(known), copies, plain)
 
     def _vary(self, layout: Layout) -> Layout:
         rng = self.rng
@@ -194,9 +198,10 @@ class _Cut:
                 length = min(rng.uniform(3, 30), footage.seconds)
                 first = rng.uniform(0, max(footage.seconds - length, 1e-9))
             else:
-                length, first = rng.uniform(2, 14), rng.uniform(0, 5)
+                length, first = rng.uniform(2, 16), rng.uniform(0, 5)
             stillness = rng.uniform(0.2, 0.9) if rng.random() < 0.15 else 0.0
-            shots.append(Shot(at, at + length, footage, first, stillness))
+            pace = 1.0 if is_film else math.exp(rng.uniform(math.log(0.05), math.log(1.5)))
+            shots.append(Shot(at, at + length, footage, first, stillness, pace))
             at += length
         return shots
 
@@ -297,7 +302,8 @@ def render(shots: Sequence[Shot], seconds: Seconds, version: int) -> Array:
     for shot in shots:
         inside = (seconds >= shot.start) & (seconds < shot.end)
         if inside.any():
-            shown = shot.footage.show(version, shot.first + seconds[inside] - shot.start)
+            passed = (seconds[inside] - shot.start) * shot.pace
+            shown = shot.footage.show(version, shot.first + passed)
             still = np.float32(shot.stillness)
             rows[inside] = (1 - still) * shown + still * shot.footage.means[version]
     return rows

@@ -29,11 +29,12 @@ from vcl_plugin.training.cuts import Copy, CutPair, Cutter, read_layouts
 from vcl_plugin.training.footage import read_footage
 
 SIDE = 144  # seconds of a window that is learnt from
-PAIRS, WINDOWS = 8, 2  # pairs of a step, windows of a pair
-RATE, LAST_SHARE, DECAY, WARM_UP = 2e-3, 0.02, 1e-3, 50
+PAIRS, WINDOWS = 4, 2  # pairs of a step, windows of a pair
+RATE, LAST_SHARE, DECAY, WARM_UP = 1.5e-3, 0.02, 1e-3, 50
 AVERAGING = 0.998
 FOCUS = 1.5  # how much less cells count that are right already
 NEAR = 3  # cells beside a line that are neither copied nor not
+SAME = 0.97  # reference seconds this much alike show the same: no cell of theirs is wrong
 SHORT, MOST = 12, 3.0  # seconds from which on copies count alike; the most that a short one counts
 SAVE_EVERY = 250
 
@@ -55,17 +56,21 @@ class Course:
 
 
 def mark_cells(
-    shape: tuple[int, int], copies: Sequence[Copy]
+    shape: tuple[int, int], copies: Sequence[Copy], known: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Which cells of a map are copied, and how much each counts.
 
     A line is three cells wide, along its rows and along its columns, so that a steep one has no
-    holes. Cells beside it count nothing: it is no mistake to take them for copied. Beyond its ends
-    they do count, or segments would be too long.
+    holes. Cells beside it count nothing: it is no mistake to take them for copied. Nor is it where
+    the reference (`known`) shows the same for a while. Beyond the ends of a copy in the query cells
+    do count, or segments would be too long.
     """
     is_copied, weights = np.zeros(shape, np.float32), np.ones(shape, np.float32)
     for copy in copies:
+        q_start, r_start, q_end, r_end = copy.box
         weights[_widen(copy, NEAR)] = 0.0
+        shown = known[np.clip(copy.shown.astype(int), r_start, r_end - 1)]
+        weights[q_start:q_end][shown @ known.T > SAME] = 0.0
     for copy in copies:
         q_start, r_start, q_end, r_end = copy.box
         line = _widen(copy, 1)
@@ -94,7 +99,7 @@ def _widen(copy: Copy, reach: int) -> tuple[Any, Any]:
 
 def cut_window(pair: CutPair, maps: NDArray[np.float32], rng: np.random.Generator) -> Window:
     """A part of a pair's maps, mostly one with a copy in it, at times turned round."""
-    is_copied, weights = mark_cells(maps.shape[1:], pair.copies)
+    is_copied, weights = mark_cells(maps.shape[1:], pair.copies, pair.known)
     height, width = is_copied.shape
     row, column = int(rng.integers(height)), int(rng.integers(width))
     if pair.copies and rng.random() < 0.8:
@@ -110,7 +115,7 @@ def cut_window(pair: CutPair, maps: NDArray[np.float32], rng: np.random.Generato
     cut = np.concatenate([maps[:, *part], is_copied[None, *part], weights[None, *part]])
     layers[:, : cut.shape[1], : cut.shape[2]] = cut
     if rng.random() < 0.5:  # query and reference change places
-        layers[[1, 2, 5, 6]] = layers[[2, 1, 6, 5]]
+        layers[[1, 2, 5, 6, 7, 8]] = layers[[2, 1, 6, 5, 8, 7]]
         layers = layers.transpose(0, 2, 1)
     if rng.random() < 0.3:  # the reference runs backwards
         layers = layers[:, :, ::-1]
