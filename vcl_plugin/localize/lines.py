@@ -20,6 +20,7 @@ from retrieval.records import Segment, Span
 LIKELY = 0.4  # cells from here on hold a line together
 SURE = 0.5  # a line's ends are its first and last such second
 SHORTEST = 2  # seconds, on both sides
+MEET = 0.6  # seconds; a line that ends so close to its outermost sure cell ends with it
 END_SECONDS = 6  # of the query, at either end, that say where the line begins and ends
 # Cells after a cell, in the order of rows and columns, that touch it.
 AFTER = ((0, 1), (1, -1), (1, 0), (1, 1))
@@ -103,6 +104,9 @@ def _make_segment(cells: Cells, group: NDArray[np.intp]) -> Segment | None:
     score = float(by_row.mean() + by_column.mean()) / 2
     first, last = _trace_ends(rows - q_start, columns, chances, q_end - q_start)
     low, high = max(min(first, last), float(r_start)), min(max(first, last), float(r_end))
+    # Cells beyond an end are dark, so the middle of the last ones lies up to half a second inside.
+    low = float(r_start) if low - r_start <= MEET else low
+    high = float(r_end) if r_end - high <= MEET else high
     if high - low < 1:  # no line, but a patch
         low, high = float(r_start), float(r_end)
     return Segment(

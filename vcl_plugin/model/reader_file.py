@@ -19,7 +19,7 @@ from retrieval.errors import MissingWeights
 from vcl_plugin.model.checkpoint import digest_weights
 from vcl_plugin.model.reader import LineReader, ReaderConfig
 
-FORMAT = "lines-2"
+FORMAT = "lines-1"
 
 
 @dataclass(frozen=True)
