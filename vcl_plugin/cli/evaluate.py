@@ -17,6 +17,7 @@ from retrieval.errors import MissingWeights
 from retrieval.plugins import localizer_names
 from vcl_plugin.cli.output import print_json, print_table, progress, stderr
 from vcl_plugin.evaluation.folder import Folder
+from vcl_plugin.evaluation.leads import Lead, measure_lead
 from vcl_plugin.evaluation.runner import Method, Report, journal_path
 from vcl_plugin.evaluation.runner import evaluate as run
 from vcl_plugin.evaluation.tuning import Trial
@@ -47,7 +48,9 @@ def evaluate(
     ] = None,
     parameter: Annotated[
         list[str] | None,
-        typer.Option("--parameter", "-p", help="NAME=VALUE of the method; may be repeated."),
+        typer.Option(
+            "--parameter", "-p", help="NAME=VALUE, or METHOD.NAME=VALUE of one; may be repeated."
+        ),
     ] = None,
     tune: Annotated[
         bool, typer.Option("--tune", help="Search the method's parameters; DIR is for validation.")
@@ -66,7 +69,11 @@ def evaluate(
     """Judge a method on labelled pairs: segment precision, recall and F, and video-level errors."""
     names = _choose_methods(method, methods)
     chosen = [
-        Method(name, _weights_of(name, names, weights or []), _read_parameters(parameter or []))
+        Method(
+            name,
+            _weights_of(name, names, weights or []),
+            _parameters_of(name, names, parameter or []),
+        )
         for name in names
     ]
     folder = Folder(directory)
@@ -119,16 +126,22 @@ def _weights_of(name: str, names: Sequence[str], given: Sequence[str]) -> str | 
     return None
 
 
-def _read_parameters(given: Sequence[str]) -> dict[str, Any]:
+def _parameters_of(method: str, methods: Sequence[str], given: Sequence[str]) -> dict[str, Any]:
+    """The parameters meant for a method: `METHOD.NAME=VALUE`, or `NAME=VALUE` for all of them."""
     parameters = {}
     for each in given:
         name, separator, text = each.partition("=")
         if not separator:
             raise typer.BadParameter(f"--parameter {each}: write NAME=VALUE")
+        head, dot, tail = name.partition(".")
+        if dot and head not in methods:
+            raise typer.BadParameter(f"--parameter {each}: {head} is none of {', '.join(methods)}")
+        if dot and head != method:
+            continue
         try:
-            parameters[name] = ast.literal_eval(text)
+            parameters[tail or name] = ast.literal_eval(text)
         except (ValueError, SyntaxError):
-            parameters[name] = text
+            parameters[tail or name] = text
     return parameters
 
 
@@ -195,18 +208,37 @@ def _percent(summary: Any, *names: str) -> list[str]:
 def _print_reports(
     reports: Sequence[Report], left_out: Mapping[str, str], is_single: bool, as_json: bool
 ) -> None:
+    first, leads = _measure_leads(reports)
     if as_json:
         rows = {report.method: report.as_dict() for report in reports}
-        print_json(
-            reports[0].as_dict() if is_single else {"methods": rows, "left_out": dict(left_out)}
-        )
+        over = {name: lead.as_dict() for name, lead in leads.items()}
+        several = {"methods": rows, "left_out": dict(left_out), "lead": {"of": first, "over": over}}
+        print_json(reports[0].as_dict() if is_single else several)
         return
     _print_overall(reports)
+    if leads:
+        print_table(
+            [f"{first} over", "F", "from", "to"],
+            [
+                [name, *(f"{100 * each:+.2f}" for each in (lead.f_score, lead.low, lead.high))]
+                for name, lead in leads.items()
+            ],
+            "lead in F, and where 95 % of a paired bootstrap lie: percent",
+        )
     _print_groups("F by topic", "by_topic", "f_score", reports)
     _print_groups("F by copied share", "by_copy_share", "f_score", reports)
+    _print_groups("F by length of the shortest copy", "by_length", "f_score", reports)
+    _print_groups("F by speed", "by_speed", "f_score", reports)
     _print_groups("FAR by what makes a pair hard", "by_kind", "far", reports)
     for name, reason in left_out.items():
         stderr.print(f"{name} is left out: {reason}", markup=False)
+
+
+def _measure_leads(reports: Sequence[Report]) -> tuple[str, dict[str, Lead]]:
+    """The lead of `transvcl`, or of the first method where it takes no part, over all others."""
+    first = next((each for each in reports if each.method == "transvcl"), reports[0])
+    others = [each for each in reports if each is not first]
+    return first.method, {each.method: measure_lead(first.pairs, each.pairs) for each in others}
 
 
 def _print_overall(reports: Sequence[Report]) -> None:

@@ -21,6 +21,8 @@ from vcl_plugin.localize.boxes import as_boxes, intersection_matrix
 Box = Sequence[float]
 EPSILON = 1e-6  # VCSL adds it to every length, so a perfect answer scores 0.9999998 and not 1
 COPY_SHARES = ("0-20%", "20-40%", "40-60%", "60-80%", "80-100%")
+LENGTHS = {5.0: "00-05 s", 10.0: "05-10 s", 20.0: "10-20 s", 60.0: "20-60 s", math.inf: "60 s-"}
+SPEEDS = {0.8: "0-0.8", 1.25: "0.8-1.25", math.inf: "1.25-"}
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,9 @@ def summarize(pairs: Sequence[JudgedPair], copies_per_negative: float | None = N
     found. VCSL's own script does not count the two kinds but assumes their ratio; give
     `copies_per_negative` to do the same.
     """
-    recall = _mean_below_one([pair.recall for pair in pairs])
-    precision = _mean_below_one([pair.precision for pair in pairs])
+    recall, precision, f_score = summarize_measures(
+        np.array([pair.recall for pair in pairs]), np.array([pair.precision for pair in pairs])
+    )
     rejected = sum(1 for pair in pairs if pair.is_copy and not len(pair.found))
     accepted = sum(1 for pair in pairs if not pair.is_copy and len(pair.found))
     copies: float = sum(1 for pair in pairs if pair.is_copy)
@@ -135,7 +138,7 @@ def summarize(pairs: Sequence[JudgedPair], copies_per_negative: float | None = N
     return Summary(
         recall=recall,
         precision=precision,
-        f_score=harmonic_mean(precision, recall),
+        f_score=f_score,
         frr=frr,
         far=far,
         video_f_score=harmonic_mean(1 - frr, 1 - far),
@@ -143,9 +146,17 @@ def summarize(pairs: Sequence[JudgedPair], copies_per_negative: float | None = N
     )
 
 
-def _mean_below_one(values: Sequence[float]) -> float:
-    counted = [value for value in values if value != 1]
-    return float(np.mean(counted)) if counted else 1.0
+def summarize_measures(
+    recalls: NDArray[Any], precisions: NDArray[Any]
+) -> tuple[float, float, float]:
+    """Overall recall, precision and F of pairs, as `summarize` explains them."""
+    recall, precision = (_mean_below_one(each) for each in (recalls, precisions))
+    return recall, precision, harmonic_mean(precision, recall)
+
+
+def _mean_below_one(values: NDArray[Any]) -> float:
+    counted = values[values != 1]
+    return float(counted.mean()) if len(counted) else 1.0
 
 
 def harmonic_mean(one: float, other: float) -> float:
@@ -229,6 +240,23 @@ def share_group(pair: JudgedPair) -> str | None:
     if not pair.is_copy:
         return None
     return COPY_SHARES[min(int(copy_share(pair) * 5), 4)]
+
+
+def length_group(pair: JudgedPair) -> str | None:
+    """The group of `LENGTHS` of the shortest copy in a pair, in seconds of the query."""
+    if not pair.is_copy:
+        return None
+    shortest = min(box[2] - box[0] for box in pair.truth)
+    return next(name for limit, name in LENGTHS.items() if shortest < limit)
+
+
+def speed_group(pair: JudgedPair) -> str | None:
+    """The group of `SPEEDS` of the copy in a pair that is farthest from normal speed."""
+    if not pair.is_copy:
+        return None
+    speeds = [(box[3] - box[1]) / max(box[2] - box[0], EPSILON) for box in pair.truth]
+    farthest = max(speeds, key=lambda each: abs(math.log(max(each, EPSILON))))
+    return next(name for limit, name in SPEEDS.items() if farthest < limit)
 
 
 def summarize_by(

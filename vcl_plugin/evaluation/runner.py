@@ -22,9 +22,11 @@ from vcl_plugin.evaluation.folder import BadFolder, Folder, LabelledPair
 from vcl_plugin.evaluation.metrics import (
     JudgedPair,
     Summary,
+    length_group,
     macro_over_queries,
     matching_average_precision,
     share_group,
+    speed_group,
     summarize,
     summarize_by,
 )
@@ -85,6 +87,8 @@ class Report:
         macro_recall, macro_precision = macro_over_queries(self.pairs)
         by_topic = summarize_by(self.pairs, lambda pair: pair.topic)
         by_share = summarize_by(self.pairs, share_group)
+        by_length = summarize_by(self.pairs, length_group)
+        by_speed = summarize_by(self.pairs, speed_group)
         by_kind = summarize_by(self.pairs, lambda pair: pair.kind)
         return {
             "method": self.method,
@@ -99,6 +103,8 @@ class Report:
             "problems": self.problems[:MAX_NAMED],
             "by_topic": {name: each.as_dict() for name, each in by_topic.items()},
             "by_copy_share": {name: each.as_dict() for name, each in by_share.items()},
+            "by_length": {name: each.as_dict() for name, each in by_length.items()},
+            "by_speed": {name: each.as_dict() for name, each in by_speed.items()},
             "by_kind": {name: each.as_dict() for name, each in by_kind.items()},
         }
 

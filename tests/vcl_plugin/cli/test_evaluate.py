@@ -51,6 +51,9 @@ def test_json_of_several_methods_is_keyed_by_method(folder: Path) -> None:
     report = json.loads(run(folder, "--methods", "hv,dp", "--json").stdout)
     assert set(report["methods"]) == {"hv", "dp"}
     assert all(set(each) >= NUMBERS for each in report["methods"].values())
+    lead = report["lead"]
+    assert (lead["of"], set(lead["over"])) == ("hv", {"dp"})
+    assert lead["over"]["dp"]["low"] <= lead["over"]["dp"]["f_score"] <= lead["over"]["dp"]["high"]
 
 
 def test_the_table_has_a_row_a_method(folder: Path) -> None:
@@ -93,6 +96,13 @@ def test_parameters_reach_the_method(folder: Path) -> None:
     report = json.loads(run(folder, "-m", "tn", "-p", "min_length=45", "--json").stdout)
     assert report["frr"] == 1
     assert run(folder, "-m", "tn", "-p", "min_length").exit_code == 2
+
+
+def test_parameters_of_several_methods_may_be_named(folder: Path) -> None:
+    said = run(folder, "--methods", "tn,hv", "-p", "tn.min_length=45", "--json").stdout
+    report = json.loads(said)["methods"]
+    assert (report["tn"]["frr"], report["hv"]["frr"]) == (1, 0)
+    assert run(folder, "--methods", "tn,hv", "-p", "dtw.min_length=45").exit_code == 2
 
 
 def test_tuning_prints_its_best_setting_first(folder: Path) -> None:

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from vcl_plugin.evaluation.metrics import (
     JudgedPair,
     copy_share,
+    length_group,
     macro_over_queries,
     matching_average_precision,
     measure_pair,
     share_group,
+    speed_group,
     summarize,
     summarize_by,
 )
@@ -177,3 +179,24 @@ def test_all_numbers_are_fractions(found: list[list[int]], truth: list[list[int]
     assert 0 <= pair.precision <= 1
     assert 0 <= pair.recall <= 1
     assert 0 <= matching_average_precision([pair]) <= 1 + 1e-9
+
+
+def test_a_pair_is_grouped_by_its_shortest_copy_and_its_least_usual_speed() -> None:
+    def pair(*truth: list[float]) -> JudgedPair:
+        return JudgedPair("q", "r", [], truth)
+
+    long, fast, slow = [0, 0, 60, 60], [0, 0, 19, 38], [0, 0, 5, 3]
+    assert [length_group(pair(each)) for each in (long, fast, slow)] == [
+        "60 s-",
+        "10-20 s",
+        "05-10 s",
+    ]
+    assert length_group(pair(long, slow)) == "05-10 s"
+    assert length_group(pair([0, 0, 4.9, 5])) == "00-05 s"
+    assert [speed_group(pair(each)) for each in (long, fast, slow)] == [
+        "0.8-1.25",
+        "1.25-",
+        "0-0.8",
+    ]
+    assert speed_group(pair(slow, long, fast)) == "1.25-"
+    assert length_group(pair()) is speed_group(pair()) is None
