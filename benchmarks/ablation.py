@@ -29,7 +29,6 @@ from retrieval.plugins import Localizer
 from vcl_plugin.evaluation.folder import Folder
 from vcl_plugin.evaluation.metrics import JudgedPair, summarize
 from vcl_plugin.localize.detection import TransVCLLocalizer
-from vcl_plugin.localize.ends import refine_segments
 from vcl_plugin.model import load_transvcl
 from vcl_plugin.training.recipe import Recipe, read_recipe
 from vcl_plugin.training.run import Run
@@ -38,7 +37,6 @@ from vcl_plugin.training.validation import above, choose_threshold
 # After so few steps scores are tiny, and the more so the more pairs without a copy were learnt
 # from: from 0.01 on, arms with many negatives would lose copies that they rank well.
 THRESHOLDS = tuple(np.geomspace(0.0005, 0.9, 76).tolist())
-KINDS = ("alone", "refined")  # the detector's boxes as they are, and with refined ends
 COLUMNS = ("f_score", "recall", "precision", "frr", "far")
 Numbers = dict[str, float]
 
@@ -90,26 +88,22 @@ def run_arm(recipe: Recipe, folder: Path, judge: Folder) -> dict[str, Any]:
     Run(recipe, folder).train()
     started = time.process_time()
     network = load_transvcl(folder / "last.safetensors")
-    localizer = TransVCLLocalizer(network, min_score=THRESHOLDS[0], cascade="off")
+    localizer = TransVCLLocalizer(network, min_score=THRESHOLDS[0])
     row = {"seconds": json.loads((folder / "log.jsonl").read_text().splitlines()[-1])["seconds"]}
     longest = recipe.data.max_frames
     chosen = localize_short(localizer, Folder(recipe.validation.folder), longest)
     judged = localize_short(localizer, judge, longest)
-    for kind in KINDS:
-        threshold, _ = choose_threshold(chosen[kind], THRESHOLDS)
-        numbers = summarize([above(each, threshold) for each in judged[kind]])
-        row[kind] = {"threshold": threshold, **numbers.as_dict()}
+    threshold, _ = choose_threshold(chosen, THRESHOLDS)
+    numbers = summarize([above(each, threshold) for each in judged])
+    row |= {"threshold": threshold, **numbers.as_dict()}
     row["judging_seconds"] = round(time.process_time() - started, 1)
     kept.write_text(json.dumps(row, indent=1), encoding="utf-8")
     return row
 
 
-def localize_short(
-    localizer: Localizer, folder: Folder, longest: int
-) -> dict[str, list[JudgedPair]]:
-    """Pairs as long as those trained on (the small picture was never meant for longer ones), as
-    the detector leaves them and with refined ends."""
-    judged: dict[str, list[JudgedPair]] = {kind: [] for kind in KINDS}
+def localize_short(localizer: Localizer, folder: Folder, longest: int) -> list[JudgedPair]:
+    """Pairs as long as those trained on: the small picture was never meant for longer ones."""
+    judged: list[JudgedPair] = []
     left_out: list[str] = []
     for pair in folder.pairs:
         query = folder.load_features(pair.query_id)
@@ -117,18 +111,16 @@ def localize_short(
         if max(len(query), len(reference)) > longest:
             left_out.append(f"{pair.query_id} {pair.reference_id}")
             continue
-        alone = localizer.localize(query, reference)
-        refined = refine_segments(query, reference, alone)
-        for kind, found in zip(KINDS, (alone, refined), strict=True):
-            judged[kind].append(
-                JudgedPair(
-                    query_id=pair.query_id,
-                    reference_id=pair.reference_id,
-                    found=[each.box for each in found],
-                    truth=pair.truth,
-                    scores=[each.score for each in found],
-                )
+        found = localizer.localize(query, reference)
+        judged.append(
+            JudgedPair(
+                query_id=pair.query_id,
+                reference_id=pair.reference_id,
+                found=[each.box for each in found],
+                truth=pair.truth,
+                scores=[each.score for each in found],
             )
+        )
     if left_out:
         print(
             f"{folder.path}: {len(left_out)} of {len(folder.pairs)} pairs are left out, because a "
@@ -138,16 +130,16 @@ def localize_short(
     return judged
 
 
-def print_table(study: Study, out: Path, kind: str) -> None:
+def print_table(study: Study, out: Path) -> None:
     """Mean and standard deviation over the seeds that are done."""
-    print(f"| {kind} | seeds | F | recall | precision | FRR | FAR |")
+    print("| arm | seeds | F | recall | precision | FRR | FAR |")
     print("|---|---|---|---|---|---|---|")
     for arm in study.arms:
         rows: list[Numbers] = []
         for seed in study.seeds:
             kept = run_folder(out, arm.name, seed) / "result.json"
             if kept.exists():
-                rows.append(json.loads(kept.read_text(encoding="utf-8"))[kind])
+                rows.append(json.loads(kept.read_text(encoding="utf-8")))
         if rows:
             cells = [_spread([row[name] for row in rows]) for name in COLUMNS]
             print(f"| {arm.says} | {len(rows)} | {' | '.join(cells)} |")
@@ -182,9 +174,7 @@ def main() -> None:
                 recipe = study.recipe_of(arm, seed, arguments.out, arguments.set)
                 row = run_arm(recipe, run_folder(arguments.out, arm.name, seed), judge)
                 print(arm.name, seed, json.dumps(row), file=sys.stderr, flush=True)
-    for kind in KINDS:
-        print_table(study, arguments.out, kind)
-        print()
+    print_table(study, arguments.out)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
     python benchmarks/localize.py                 ratios at 60, 300, 600 and 1200 frames, 1 x 8
     python benchmarks/localize.py --shipped       what ships (`transvcl`), with and without a copy
-    python benchmarks/localize.py --cascade       sure negatives
     python benchmarks/localize.py --memory        peak memory of one 1200 x 1200 pair
     python benchmarks/localize.py --long          a 2-hour pair: peak memory and seconds
     python benchmarks/localize.py --runtimes      torch, ONNX Runtime, OpenVINO
@@ -39,7 +38,6 @@ from torch import Tensor  # noqa: E402
 
 from vcl_plugin import load_localizer  # noqa: E402
 from vcl_plugin.localize.detection import TransVCLLocalizer  # noqa: E402
-from vcl_plugin.localize.weights import Cascade  # noqa: E402
 from vcl_plugin.model import SMALL, TransVCL  # noqa: E402
 from vcl_plugin.model.fast.frozen import FrozenTransVCL  # noqa: E402
 from vcl_plugin.model.fast.runtime import installed_runtimes  # noqa: E402
@@ -135,35 +133,6 @@ def assert_same(rival: list[tuple[float, Tensor]], ours: list[tuple[float, Tenso
         assert not told.any() or float(scores.max()) < 2e-3, float(scores.max())
 
 
-def compare_cascade(turns: int) -> None:
-    model = golden_network()
-    localizer = TransVCLLocalizer(model, "cpu", cascade=Cascade(max_logit=1e9, max_peak=0.5))
-    query, references = candidates(300)
-    copy, negatives = references[0], references[1:]
-    peaks = []
-    for reference in references:
-        state = localizer.network.encode(query, 0)
-        peaks.append(localizer.network.match(state, localizer.network.encode(reference, 1)).peak())
-    print(f"map peak of the copy {peaks[0]:.2f}, of {len(negatives)} others {max(peaks[1:]):.2f}")
-    assert localizer.localize_many(query.numpy(), [copy.numpy()])[0], "the copy must be found"
-    count = iter(range(10**9))
-
-    def ours() -> None:
-        # New arrays each turn: nothing may come from the cache of known videos but the query.
-        shift = np.float32(1 + 1e-6 * next(count))
-        fresh = [each.numpy() * shift for each in negatives]
-        assert localizer.localize_many(query.numpy(), fresh) == [[] for _ in fresh]
-
-    seconds = take_turns(
-        {"rival": lambda: run_padded(model, query, negatives), "ours": ours}, turns
-    )
-    rival, mine = (1000 * np.median(seconds[k]) / len(negatives) for k in ("rival", "ours"))
-    ratio = np.median(seconds["rival"] / seconds["ours"])
-    print(
-        f"sure negatives, 300 frames: rival {rival:.0f} ms, ours {mine:.1f} ms a pair, {ratio:.1f}x"
-    )
-
-
 def compare_runtimes(turns: int) -> None:
     for label, model in (("paper", golden_network()), ("small", TransVCL(SMALL).eval())):
         networks = {name: FrozenTransVCL(model, runtime=name) for name in installed_runtimes()}
@@ -248,7 +217,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--frames", type=int, nargs="+", default=[60, 300, 600, 1200])
     parser.add_argument("--turns", type=int, default=5)
-    for section in ("shipped", "cascade", "memory", "long", "runtimes"):
+    for section in ("shipped", "memory", "long", "runtimes"):
         parser.add_argument(f"--{section}", action="store_true")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
@@ -259,8 +228,6 @@ def main() -> None:
     if chosen.shipped:
         compare_shipped(chosen.frames, chosen.turns)
         return
-    if chosen.cascade:
-        compare_cascade(chosen.turns)
     if chosen.memory:
         measure_alone("padded")
         measure_alone("ours")
@@ -269,7 +236,7 @@ def main() -> None:
         measure_alone("two-hours-paper")
     if chosen.runtimes:
         compare_runtimes(chosen.turns)
-    if not (chosen.cascade or chosen.memory or chosen.long or chosen.runtimes):
+    if not (chosen.memory or chosen.long or chosen.runtimes):
         compare_ratios(chosen.frames, chosen.turns)
 
 

@@ -25,9 +25,8 @@ from retrieval.index.pooling import (
     weigh_spans,
 )
 from retrieval.plugins import Array, Pooled
-from vcl_plugin.localize.weights import open_weights
 from vcl_plugin.model.attention import AttentionLayer
-from vcl_plugin.model.checkpoint import fingerprint_weights
+from vcl_plugin.model.checkpoint import fingerprint_weights, open_transvcl
 
 BATCH = 256  # stretches of one length at a time
 
@@ -47,9 +46,9 @@ class ClassTokenPooler:
         seconds: int = SECONDS_A_VECTOR,
         longest: int = MAX_SECONDS,
     ) -> None:
-        model, facts = open_weights(weights)
-        model = model.eval().requires_grad_(False)
-        self.descriptor = facts.descriptor
+        model, facts = open_transvcl(weights)
+        model.requires_grad_(False)
+        self.descriptor = facts.get("descriptor")
         self.encoder, self.config = model.feat_encoding, model.config
         self.seconds, self.longest = seconds, longest
         self.fingerprint = f"token-{fingerprint_weights(model)}-{seconds}-{longest}"

@@ -10,7 +10,6 @@ Multimedia 2021).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from retrieval.errors import MissingWeights
 from vcl_plugin.localize.detection import TransVCLLocalizer
@@ -19,21 +18,29 @@ SHIPPED_WEIGHTS = Path(__file__).parents[1] / "weights" / "spd-small.safetensors
 
 
 class SimilarityPatternDetector(TransVCLLocalizer):
-    """Localizer `spd`. Its weights are those of a `TransVCLConfig` with `attention="none"`; tiles,
-    stitching and the other options are TransVCL's. The shipped weights were trained on the plain
-    cosine map, reversed copies among them, so the reversed pass is off: on validation it found 1 %
-    more copies and more false alarms (F .770 with it, .772 without)."""
+    """Localizer `spd`. Its weights are those of a `TransVCLConfig` with `attention="none"`; all
+    else is TransVCL's. The shipped weights were trained on the plain cosine map."""
 
     name = "spd"
 
-    def __init__(self, weights: str | Path | None = None, device: str = "auto", **options: Any):
+    def __init__(
+        self,
+        weights: str | Path | None = None,
+        device: str = "auto",
+        *,
+        min_score: float | None = None,
+        batch_frames: int = 20_000,
+        runtime: str = "auto",
+    ) -> None:
         path = Path(weights) if weights is not None else SHIPPED_WEIGHTS
         if weights is None and not path.is_file():
             raise MissingWeights(
                 f"this installation ships no weights for spd ({path.name} is absent); pass "
                 f"weights=PATH of a network trained with attention none"
             )
-        super().__init__(path, device, **options)
+        super().__init__(
+            path, device, min_score=min_score, batch_frames=batch_frames, runtime=runtime
+        )
         if self.network.config.attention != "none":
             raise MissingWeights(
                 f"{path} was trained with {self.network.config.attention} attention; it is for "

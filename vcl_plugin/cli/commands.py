@@ -97,10 +97,6 @@ COMMANDS = {
     "train": Entry(
         "train:train", "Train a network. Killed and started again, it goes on where it was."
     ),
-    "finish": Entry(
-        "train:finish",
-        "Fit rating, thresholds and limits of trained weights anew: the last step of `vcl train`.",
-    ),
     "lines": Entry("lines:app", "Teach the network that the method `transvcl` ships with."),
     "report": Entry(
         "report:report", "Print a report: one of the SQL views (docs/reference/sql.md)."

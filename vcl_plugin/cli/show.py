@@ -55,8 +55,7 @@ def show(
     found = localizer.localize(arrays[0], arrays[1])
     enhanced = attention = None
     if weights is not None or chosen == "transvcl":
-        from vcl_plugin.localize.weights import SHIPPED_WEIGHTS
-        from vcl_plugin.model import load_transvcl
+        from vcl_plugin.model.checkpoint import SHIPPED_WEIGHTS, load_transvcl
 
         model = load_transvcl(weights or SHIPPED_WEIGHTS)
         # Unasked, a pair too long for one map gets the picture without the network's view.

@@ -1,16 +1,15 @@
-"""`vcl train` and `vcl finish`: a network by a recipe; `vcl dataset import`: labels to train on.
+"""`vcl train`: a network by a recipe; `vcl dataset import`: labels to train on.
 
 In: a TOML recipe. Out: a run folder with weights; its path on stdout, progress on stderr.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from vcl_plugin.cli.output import print_json, stderr, stdout
@@ -72,62 +71,6 @@ def train(
         print_json({**facts, "hours": run.seconds / 3600})
     else:
         stdout.print(f"{best}", markup=False)
-
-
-def finish(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Recipe, a TOML file.")],
-    weights: Annotated[Path, typer.Argument(help="Weights that were trained before.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Weights file to write.")],
-    override: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="section.key=value laid over the recipe; may be repeated."),
-    ] = None,
-    processes: Annotated[
-        int, typer.Option("--processes", "-j", min=1, help="Processes to work in.")
-    ] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Fit rating, thresholds and limits of trained weights anew: the last step of `vcl train`."""
-    recipe = read_recipe(config, override or [])
-    if recipe.validation.folder is None:
-        raise typer.BadParameter("thresholds are chosen on pairs: --set validation.folder=DIR")
-    import torch  # takes seconds
-
-    from vcl_plugin.evaluation.folder import Folder
-    from vcl_plugin.training.finishing import finish_weights
-    from vcl_plugin.training.pairs import open_pairs
-
-    torch.set_num_threads(recipe.loop.threads)
-    with Bar(
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
-        TimeRemainingColumn(), console=stderr,
-    ) as bar:  # fmt: skip
-        task = bar.add_task("preparing", total=None)
-        follow = partial(_follow, bar, task)
-        pairs, _ = open_pairs(recipe, processes=processes, on_views=partial(follow, "embedding"))
-        finished = finish_weights(
-            weights,
-            out,
-            pairs,
-            recipe,
-            Folder(recipe.validation.folder),
-            recipe.loop.finish_pairs,
-            processes,
-            partial(follow, "looking at pairs"),
-        )
-    numbers = finished.validation.as_dict()
-    if as_json:
-        print_json({"weights": str(out), **numbers, "calibration": finished.calibration_error})
-    else:
-        stdout.print(
-            f"{out}: validation F {numbers['f_score']:.3f}, FRR {numbers['frr']:.3f}, "
-            f"FAR {numbers['far']:.3f}",
-            markup=False,
-        )
-
-
-def _follow(bar: Bar, task: TaskID, what: str, done: int, total: int) -> None:
-    bar.update(task, description=what, completed=done, total=total)
 
 
 @dataset.callback()

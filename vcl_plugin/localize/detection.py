@@ -1,22 +1,23 @@
-"""TransVCL as a localizer: two descriptor arrays in, copied segments out, whatever their length.
+"""The paper's network as a localizer: two descriptor arrays in, copied segments out.
 
 In: a query and its candidate references, (frames, 256) each, one frame a second.
 Out: `Segment`s, ordered by query time, inside both videos, with score, direction and speed.
-The first step of `pipeline`; alone it is loaded through the entry point `transvcl-detector`.
+Loaded through the entry point `transvcl-detector`, and by `transvcl` with weights of this network.
 
-A video longer than one map is cut into overlapping tiles, every query tile meets every reference
-tile, and pieces of one copy are stitched. The score is objectness x class probability (the authors
-keep objectness alone), calibrated where the weights file brings a calibration.
+    1. encode   every tile of either video, once             model.fast.frozen
+    2. compare  every query tile with every reference tile   model.fast.frozen
+    3. detect   boxes above the threshold, suppressed        model.fast.frozen, boxes
+    4. stitch   pieces of one copy that a tile border cut    boxes
+
+The score is objectness times class probability; the authors keep objectness alone.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import math
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,43 +26,23 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from retrieval.arrays import as_descriptors
-from retrieval.errors import BadSetting
+from retrieval.errors import BadSetting, MissingWeights
 from retrieval.plugins import Array
 from retrieval.records import Segment, Span
 from vcl_plugin.localize.boxes import Boxes, clamp_boxes, nms, stitch_boxes, tile_starts
-from vcl_plugin.localize.motion import estimate_motion
-from vcl_plugin.localize.weights import Cascade, WeightsFacts, open_weights
-from vcl_plugin.localize.zoom import Look
-from vcl_plugin.model.checkpoint import fingerprint_weights
+from vcl_plugin.model.checkpoint import fingerprint_weights, open_transvcl
 from vcl_plugin.model.fast.device import HalvingBatch, choose_device
 from vcl_plugin.model.fast.frozen import FrozenTransVCL, VideoState
 from vcl_plugin.model.transvcl import TransVCL
 
 Detected = tuple[Boxes, NDArray[Any], Boxes]  # boxes, their scores, the tile that saw each
-_MIN_SIDE = 0.5  # seconds; a box of which clamping leaves less is dropped
-# Direction and speed are read from the middle of a long segment: a map of 2 hours takes 200 MB.
-_MOTION_FRAMES = 1200
-
-
-@dataclass(frozen=True)
-class LocalizerOptions:
-    """Everything besides the weights that can change a result; part of the fingerprint."""
-
-    min_score: float = 0.1
-    iou_threshold: float = 0.3
-    overlap: int = 200  # frames that neighbouring tiles share
-    has_reversed_pass: bool = False  # a second look with the reference turned round; twice the cost
-    cascade: Cascade | None = None
-    calibration: tuple[float, float] = (1.0, 0.0)  # slope and offset on the score's logit
-
-    def __post_init__(self) -> None:
-        for name in ("min_score", "iou_threshold"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise BadSetting(f"{name} is {getattr(self, name)}; it must lie within 0 and 1")
-        if self.overlap < 0:
-            raise BadSetting(f"overlap is {self.overlap}; it must be 0 or more frames")
-        if not self.calibration[0] > 0:
-            raise BadSetting(f"calibration slope {self.calibration[0]} must be positive")
+REVISION = 2  # raised when the same weights begin to give other segments
+MIN_SCORE = 0.1  # for weights that bring no threshold of their own
+MAX_IOU = 0.3  # of two boxes that are kept
+OVERLAP = 200  # frames that neighbouring tiles share, at most a quarter of a tile
+MIN_SIDE = 0.5  # seconds; a box of which clamping leaves less is dropped
+ASKED_SECONDS = 256  # of a segment, at most, to tell its direction
+FALLING = -0.5  # a reversed copy's correlation of query and reference time is below this
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +55,11 @@ class Tile:
 
 
 class TransVCLLocalizer:
-    """Localizer `transvcl-detector`: the network's boxes as they are.
+    """Localizer `transvcl-detector`.
 
     `weights` is our safetensors or the authors' `.pth`, or a network in memory (training asks for
-    its score that way; it is copied); None is the file shipped with the package.
-    `cascade` "auto" uses the limits that training wrote into the weights file, if any, so it is
-    off for the authors' weights; "off" never skips the detector. `has_reversed_pass` also looks at
-    the reference backwards: for weights that were not trained on reversed copies.
+    its score that way; it is copied); None is the file shipped with the package. `min_score` None
+    is the threshold that the weights bring. `batch_frames` bounds what is kept and done at once.
     """
 
     name = "transvcl-detector"
@@ -91,28 +70,19 @@ class TransVCLLocalizer:
         device: str = "auto",
         *,
         min_score: float | None = None,
-        iou_threshold: float = 0.3,
-        overlap: int = 200,
-        has_reversed_pass: bool = False,
-        cascade: Cascade | str = "auto",
         batch_frames: int = 20_000,
         runtime: str = "auto",
     ) -> None:
         if batch_frames < 1:
             raise BadSetting(f"batch_frames is {batch_frames}; it must be positive")
+        if min_score is not None and not 0.0 <= min_score <= 1.0:
+            raise BadSetting(f"min_score is {min_score}; it must lie within 0 and 1")
         chosen = choose_device(device)
-        model, facts = open_weights(weights)
-        self.descriptor = facts.descriptor
-        self.options = LocalizerOptions(
-            min_score=facts.min_score if min_score is None else min_score,
-            iou_threshold=iou_threshold,
-            # A quarter of the map at most, for networks with a short one.
-            overlap=min(overlap, model.config.max_frames // 4),
-            has_reversed_pass=has_reversed_pass,
-            cascade=choose_cascade(cascade, facts),
-            calibration=facts.calibration,
-        )
-        self.fingerprint = _fingerprint(fingerprint_weights(model), self.options)
+        model, learnt_score, self.descriptor = open_network(weights)
+        self.min_score = learnt_score if min_score is None else min_score
+        settings = repr((REVISION, self.min_score, MAX_IOU, OVERLAP, MIN_SIDE)).encode()
+        digest = hashlib.sha256(settings).hexdigest()[:8]
+        self.fingerprint = f"transvcl-{fingerprint_weights(model)}-{digest}"
         self.network = FrozenTransVCL(model, chosen, runtime)
         self._states = _StateCache(max_frames=batch_frames)
         # A CPU runs pictures one by one fastest; a GPU wants them together.
@@ -122,7 +92,7 @@ class TransVCLLocalizer:
     def localize(self, query: ArrayLike, reference: ArrayLike) -> list[Segment]:
         dimension = self.network.config.dimension
         one = as_descriptors(query, "query", dimension)
-        return self.look(one, as_descriptors(reference, "reference", dimension)).segments
+        return self._localize(one, as_descriptors(reference, "reference", dimension))
 
     def localize_many(
         self, query: ArrayLike, references: Sequence[ArrayLike]
@@ -133,48 +103,34 @@ class TransVCLLocalizer:
         others = [
             as_descriptors(each, f"reference {i}", dimension) for i, each in enumerate(references)
         ]
-        return [self.look(checked, other).segments for other in others]
+        return [self._localize(checked, other) for other in others]
 
-    def look(self, query: Array, reference: Array) -> Look:
-        """Segments, and the video-level head's logit: that of the most suspicious pair of tiles."""
-        (found, scores, tiles), logit = self._detect(query, reference)
-        if self.options.has_reversed_pass:
-            (turned, more, seen), _ = self._detect(query, np.ascontiguousarray(reference[::-1]))
-            found = np.concatenate([found, _turn(turned, len(reference))])
-            tiles = np.concatenate([tiles, _turn(seen, len(reference))])
-            scores = np.concatenate([scores, more])
+    def _localize(self, query: Array, reference: Array) -> list[Segment]:
+        found, scores, tiles = self._detect(query, reference)
         found, scores = stitch_boxes(found, scores, tiles, (len(query), len(reference)))
-        kept = nms(found, scores, self.options.iou_threshold)
         segments = [
-            self._segment(query, reference, found[i], float(scores[i])) for i in kept.tolist()
+            make_segment(query, reference, found[i], float(scores[i]))
+            for i in nms(found, scores, MAX_IOU).tolist()
         ]
-        return Look(sorted(segments, key=lambda each: each.box), logit)
+        return sorted(segments, key=lambda each: each.box)
 
-    def _detect(self, query: Array, reference: Array) -> tuple[Detected, float]:
+    def _detect(self, query: Array, reference: Array) -> Detected:
         query_tiles = list(self._tiles(query, side=0))
-        logit = -math.inf
-        parts: list[Detected] = []
+        parts: list[Detected] = [(np.zeros((0, 4)), np.zeros(0), np.zeros((0, 4)))]
         waiting: list[tuple[Tile, Tile, torch.Tensor]] = []
         for r in self._tiles(reference, side=1):
             for q in query_tiles:
-                match = self.network.match(q.state, r.state)
-                logit = max(logit, match.video_logit)
-                cascade = self.options.cascade
-                if cascade is not None and cascade.is_sure_negative(match):
-                    continue
-                waiting.append((q, r, self.network.picture(match)))
+                waiting.append((q, r, self.network.picture(self.network.match(q.state, r.state))))
                 if len(waiting) >= self._batch.size:
                     parts += self._read_boxes(waiting)
                     waiting = []
         parts += self._read_boxes(waiting)
-        if not parts:
-            return (np.zeros((0, 4)), np.zeros(0), np.zeros((0, 4))), logit
         boxes, scores, tiles = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return (boxes, scores, tiles), logit
+        return boxes, scores, tiles
 
     def _tiles(self, video: Array, side: int) -> Iterator[Tile]:
         longest = self.network.config.max_frames
-        for start in tile_starts(len(video), longest, self.options.overlap):
+        for start in tile_starts(len(video), longest, min(OVERLAP, longest // 4)):
             frames = video[start : start + longest]
             state = self._states.get(frames, side)
             if state is None:
@@ -184,7 +140,7 @@ class TransVCLLocalizer:
             yield Tile(start, start + len(frames), state)
 
     def _detect_pictures(self, pictures: torch.Tensor) -> torch.Tensor:
-        return self.network.detect(pictures, self.options.min_score)
+        return self.network.detect(pictures, self.min_score)
 
     def _read_boxes(self, waiting: Sequence[tuple[Tile, Tile, torch.Tensor]]) -> list[Detected]:
         if not waiting:
@@ -194,24 +150,30 @@ class TransVCLLocalizer:
         read: list[Detected] = []
         for (q, r, _), each in zip(waiting, rows, strict=True):
             boxes, scores = select_boxes(
-                each.cpu().numpy(), self.options.min_score, (q.end - q.start, r.end - r.start), size
+                each.cpu().numpy(), self.min_score, (q.end - q.start, r.end - r.start), size
             )
-            kept = nms(boxes, scores, self.options.iou_threshold)
+            kept = nms(boxes, scores, MAX_IOU)
             shift = np.asarray([q.start, r.start, q.start, r.start])
             tile = np.asarray([[q.start, r.start, q.end, r.end]], dtype=np.float64)
             read.append((boxes[kept] + shift, scores[kept], tile.repeat(len(kept), axis=0)))
         return read
 
-    def _segment(self, query: Array, reference: Array, box: Boxes, score: float) -> Segment:
-        is_reversed, speed = read_motion(query, reference, box)
-        q_start, r_start, q_end, r_end = (float(value) for value in box)
-        return Segment(
-            Span(q_start, q_end),
-            Span(r_start, r_end),
-            calibrate(score, self.options.calibration),
-            is_reversed,
-            speed,
+
+def open_network(weights: str | Path | TransVCL | None) -> tuple[TransVCL, float, str | None]:
+    """A network, the threshold it was trained to be used at, and its descriptor if that is known.
+
+    `weights` is a file, ours or the authors' `.pth`, or a network in memory; None is what ships.
+    """
+    if isinstance(weights, TransVCL):
+        return weights, MIN_SCORE, None
+    model, facts = open_transvcl(weights)
+    min_score = facts.get("min_score", MIN_SCORE)
+    if not isinstance(min_score, float | int) or not 0 <= min_score <= 1:
+        raise MissingWeights(
+            f"{weights} says that its min_score is {min_score!r}, which does not lie within 0 and "
+            "1; use the version that wrote it"
         )
+    return model, float(min_score), facts.get("descriptor")
 
 
 def select_boxes(
@@ -227,54 +189,38 @@ def select_boxes(
     scale = np.asarray([frames[1], frames[0]]) / map_size
     low, high = (centre - half) * scale, (centre + half) * scale
     boxes = np.stack([low[:, 1], low[:, 0], high[:, 1], high[:, 0]], axis=1)
-    clamped, kept = clamp_boxes(boxes, *frames, min_side=_MIN_SIDE)
+    clamped, kept = clamp_boxes(boxes, *frames, min_side=MIN_SIDE)
     return clamped, scores[chosen][kept]
 
 
-def read_motion(query: Array, reference: Array, box: Boxes) -> tuple[bool, float]:
-    """Direction and speed from the cosines inside the box, or inside the middle of a long one."""
-    sides = box[2:] - box[:2]
-    share = min(1.0, _MOTION_FRAMES / float(sides.max()))
-    low = (box[:2] + box[2:]) / 2 - sides / 2 * share
-    high = low + sides * share
-    q0, r0 = (max(0, math.floor(value)) for value in low)  # rounding can end just below 0
-    q1, r1 = (math.ceil(value) for value in high)
-    cosine = query[q0:q1] @ reference[r0:r1].T
-    inside = (low[0] - q0, low[1] - r0, high[0] - q0, high[1] - r0)
-    return estimate_motion(cosine, inside)
+def make_segment(query: Array, reference: Array, box: Boxes, score: float) -> Segment:
+    """The box as a segment. Its sides say the speed, the frames inside it the direction."""
+    q_start, r_start, q_end, r_end = (float(value) for value in box)
+    return Segment(
+        Span(q_start, q_end),
+        Span(r_start, r_end),
+        min(score, 1.0),
+        is_reversed(query, reference, box),
+        speed=(r_end - r_start) / (q_end - q_start),
+    )
 
 
-def calibrate(score: float, calibration: tuple[float, float]) -> float:
-    """The score's logit times slope plus offset, as a probability again.
+def is_reversed(query: Array, reference: Array, box: Boxes) -> bool:
+    """Whether the best matches of the query's seconds, inside the box, run backwards.
 
-    >>> calibrate(0.25, (1.0, 0.0))
-    0.25
+    Each counts by how far it stands out of its row. In a still scene the best matches lie anywhere,
+    so only a clear fall is a reversal.
     """
-    slope, offset = calibration
-    if (slope, offset) == (1.0, 0.0) or not 0.0 < score < 1.0:
-        return min(max(score, 0.0), 1.0)
-    return 1.0 / (1.0 + math.exp(-(slope * math.log(score / (1.0 - score)) + offset)))
-
-
-def _turn(boxes: Boxes, reference_frames: int) -> Boxes:
-    """Boxes of a reference that was read backwards, in its own time again."""
-    turned = boxes.copy()
-    turned[:, 1], turned[:, 3] = reference_frames - boxes[:, 3], reference_frames - boxes[:, 1]
-    return turned
-
-
-def choose_cascade(cascade: Cascade | str, facts: WeightsFacts) -> Cascade | None:
-    """The limits to use: those given, or for "auto" those of the weights file, if it has any."""
-    if isinstance(cascade, Cascade):
-        return cascade
-    if cascade not in ("auto", "off"):
-        raise BadSetting(f"cascade is {cascade!r}; use auto, off or Cascade(max_logit, max_peak)")
-    return facts.cascade if cascade == "auto" else None
-
-
-def _fingerprint(weights: str, options: LocalizerOptions) -> str:
-    facts = json.dumps(asdict(options), sort_keys=True)
-    return f"transvcl-{weights}-{hashlib.sha256(facts.encode()).hexdigest()[:8]}"
+    q_start, r_start = np.floor(box[:2]).astype(int)
+    q_end, r_end = np.ceil(box[2:]).astype(int)
+    count = min(q_end - q_start, ASKED_SECONDS)
+    rows = np.linspace(q_start, q_end - 1, count).round().astype(int)
+    if count < 3:
+        return False
+    cosine = query[rows] @ reference[r_start:r_end].T  # (seconds, reference frames of the box)
+    weights = (cosine.max(axis=1) - cosine.mean(axis=1)) ** 2 + 1e-9
+    (of_query, both), (_, of_best) = np.cov(rows, cosine.argmax(1), ddof=0, aweights=weights)
+    return bool(both < FALLING * np.sqrt(of_query * of_best))
 
 
 class _StateCache:

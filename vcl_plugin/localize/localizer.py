@@ -21,11 +21,10 @@ from retrieval.arrays import as_descriptors, unit
 from retrieval.errors import BadSetting, MissingWeights
 from retrieval.plugins import Array, Localizer
 from retrieval.records import Segment
+from vcl_plugin.localize.detection import TransVCLLocalizer
 from vcl_plugin.localize.lines import find_segments
-from vcl_plugin.localize.pipeline import load_pipeline
 from vcl_plugin.localize.reading import ALIKE, CORE, DEVIATIONS, MANY, MARGIN, ONE_WINDOW, Reading
 from vcl_plugin.localize.streams import STREAMS, PairStreams
-from vcl_plugin.localize.weights import Cascade
 from vcl_plugin.model.fast.device import choose_device
 from vcl_plugin.model.reader_file import is_reader_file, open_reader
 
@@ -86,29 +85,17 @@ def load_transvcl_localizer(
     device: str = "auto",
     *,
     min_score: float | None = None,
-    iou_threshold: float = 0.3,
-    overlap: int = 200,
-    has_reversed_pass: bool = False,
-    cascade: Cascade | str = "auto",
     batch_frames: int = 20_000,
     runtime: str = "auto",
 ) -> Localizer:
     """What the method `transvcl` is with these weights.
 
     Weights of a line reader, as they ship, make a `LineLocalizer`. Weights of the paper's network,
-    ours or the authors' `.pth`, make its detector; the options behind `min_score` are of that one
-    (see `TransVCLLocalizer`).
+    ours or the authors' `.pth`, make its detector, a `TransVCLLocalizer`; the options behind
+    `min_score` are of that one.
     """
     if weights is None or is_reader_file(weights):
         return LineLocalizer(weights, device, min_score=min_score)
-    return load_pipeline(
-        weights,
-        device,
-        min_score=min_score,
-        iou_threshold=iou_threshold,
-        overlap=overlap,
-        has_reversed_pass=has_reversed_pass,
-        cascade=cascade,
-        batch_frames=batch_frames,
-        runtime=runtime,
+    return TransVCLLocalizer(
+        weights, device, min_score=min_score, batch_frames=batch_frames, runtime=runtime
     )

@@ -22,6 +22,7 @@ from retrieval.errors import MissingWeights
 from vcl_plugin.model.config import PAPER, TransVCLConfig
 from vcl_plugin.model.transvcl import TransVCL
 
+SHIPPED_WEIGHTS = Path(__file__).parents[1] / "weights" / "transvcl-small.safetensors"
 FORMAT = "transvcl-1"
 LARGEST = 100  # times the release's own number
 
@@ -31,12 +32,18 @@ def load_transvcl(path: str | Path) -> TransVCL:
     return open_transvcl(path)[0]
 
 
-def open_transvcl(path: str | Path) -> tuple[TransVCL, dict[str, Any]]:
-    """The network and the facts beside it, read at once."""
-    config, entries, facts = _read(Path(path))
+def open_transvcl(weights: str | Path | None) -> tuple[TransVCL, dict[str, Any]]:
+    """The network and the facts beside it, read at once; None is the file that ships."""
+    path = SHIPPED_WEIGHTS if weights is None else Path(weights)
+    if weights is None and not path.is_file():
+        raise MissingWeights(
+            f"this installation ships no trained weights ({path.name} is absent); pass "
+            f"weights=PATH, ours or the authors' .pth, or train with `vcl train`"
+        )
+    config, entries, facts = _read(path)
     with torch.device("meta"):  # no time spent on an initialisation that is overwritten
         model = TransVCL(config)
-    _check_entries(Path(path), model.state_dict(), entries)
+    _check_entries(path, model.state_dict(), entries)
     model.load_state_dict(dict(entries), strict=True, assign=True)
     return model.eval(), facts
 
@@ -44,7 +51,7 @@ def open_transvcl(path: str | Path) -> tuple[TransVCL, dict[str, Any]]:
 def read_facts(path: str | Path) -> dict[str, Any]:
     """What training wrote beside the weights, as it is stored. Empty for a `.pth`.
 
-    Programs read it as `vcl_plugin.localize.weights.WeightsFacts`.
+    A localizer takes `min_score` and `descriptor` from it; the rest is for people.
     """
     return _read(Path(path))[2]
 

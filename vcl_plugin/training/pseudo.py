@@ -14,14 +14,12 @@ import numpy as np
 
 from retrieval.records import Segment
 from vcl_plugin.evaluation.metrics import JudgedPair
-from vcl_plugin.localize.detection import TransVCLLocalizer, calibrate
-from vcl_plugin.localize.ends import RefinedLocalizer
-from vcl_plugin.localize.rating import choose_segments
+from vcl_plugin.localize.detection import TransVCLLocalizer
 from vcl_plugin.model.transvcl import TransVCL
 from vcl_plugin.training.augment import TrainingPair
 from vcl_plugin.training.pairs import PairSet
 from vcl_plugin.training.recipe import Pseudo
-from vcl_plugin.training.validation import LOWEST_SCORE, fit_calibration
+from vcl_plugin.training.validation import LOWEST_SCORE, calibrate, fit_calibration
 
 Row = dict[str, Any]
 
@@ -68,8 +66,7 @@ def label_pairs(
     scores stay near 0.1, is sure of nothing.
     """
     may_deny = may_infer_negatives(trust, choices)
-    # With refined ends: what the map says of them no student needs to unlearn.
-    localizer = RefinedLocalizer(TransVCLLocalizer(teacher, min_score=LOWEST_SCORE, cascade="off"))
+    localizer = TransVCLLocalizer(teacher, min_score=LOWEST_SCORE)
     rows = []
     for number in range(pairs.size):
         pair = pairs.pair(number)
@@ -110,8 +107,7 @@ def judge_pair(
     """
     if is_copy is False:
         return {"boxes": [], "doubtful": [], "is_copy": False}
-    # Refined ends bring several boxes of one copy to the same place: it is one copy all the same.
-    sure = [list(each.box) for each in choose_segments(found, choices.min_confidence)]
+    sure = [list(each.box) for each in found if each.score >= choices.min_confidence]
     floor = 1 - choices.min_negative_confidence
     doubtful = [list(each.box) for each in found if floor < each.score < choices.min_confidence]
     if sure:

@@ -104,8 +104,6 @@ class Loop:
     device: str = "cpu"
     threads: int = 1
     checkpoint_seconds: float = 180.0
-    finish_pairs: int = 2000  # training pairs to fit the rating of found segments on; 0: none
-    finish_far: float = 0.02  # false alarms that the shipped threshold may raise on validation
 
 
 @dataclass(frozen=True)
@@ -156,7 +154,6 @@ class Recipe:
             ("data.label_fraction", data.label_fraction),
             *((f"augment.{each.name}", getattr(self.augment, each.name)) for each in _chances()),
             ("loop.ema", loop.ema),
-            ("loop.finish_far", loop.finish_far),
             ("pseudo.min_confidence", self.pseudo.min_confidence),
             ("pseudo.labelled_share", self.pseudo.labelled_share),
         ):

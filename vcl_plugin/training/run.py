@@ -6,9 +6,8 @@ In: a `Recipe` and a folder. Out: `best.safetensors`, `last.safetensors`, log an
     checkpoint.pt      where it goes on; written beside its place and renamed
     log.jsonl          one line each few steps, one each validation
     curves.png         loss and validation F over steps
-    best.safetensors   the averaged weights with the best validation F
+    best.safetensors   the averaged weights with the best validation F, and their threshold
     last.safetensors   the averaged weights of the last step
-    finished.safetensors   the best weights with rating and threshold: the file to use
 """
 
 from __future__ import annotations
@@ -28,9 +27,8 @@ from torch import Tensor
 
 from retrieval.errors import Refused
 from vcl_plugin.evaluation.folder import Folder
-from vcl_plugin.model.checkpoint import load_transvcl, save_transvcl
+from vcl_plugin.model.checkpoint import load_transvcl, open_transvcl, save_transvcl
 from vcl_plugin.model.transvcl import TransVCL
-from vcl_plugin.training.finishing import finish_weights
 from vcl_plugin.training.loop import Place, Trainer
 from vcl_plugin.training.losses import Terms
 from vcl_plugin.training.pairs import Alternating, PairSet, open_pairs
@@ -48,7 +46,7 @@ log = logging.getLogger(__name__)
 
 LOG_EVERY = 20  # steps
 # What may differ between a checkpoint and the recipe that goes on from it.
-FREE = frozenset({"threads", "checkpoint_seconds", "device", "finish_pairs", "finish_far"})
+FREE = frozenset({"threads", "checkpoint_seconds", "device"})
 
 
 @dataclass
@@ -85,8 +83,7 @@ class Run:
         self.folder.mkdir(parents=True, exist_ok=True)
         torch.manual_seed(self.recipe.loop.seed)
         model = self._first_model()
-        pairs = self._open()
-        trainer = Trainer(self.recipe, pairs, model, place)
+        trainer = Trainer(self.recipe, self._open(), model, place)
         self._resume(trainer)
         self._write("recipe.json", json.dumps(self.recipe.as_dict(), indent=2))
         self._train_from(trainer, place)
@@ -95,22 +92,12 @@ class Run:
             if not self.best_path.exists():
                 self._keep_best(trainer)
             self._draw_curves()
-            self._finish(pairs)
+            self._choose_threshold()
         return self.best_path
 
     @property
     def best_path(self) -> Path:
         return self.folder / "best.safetensors"
-
-    def _finish(self, pairs: PairSet) -> None:
-        """Rating and threshold for the best weights: `finished.safetensors`, the file to use."""
-        validation, count = self.recipe.validation, self.recipe.loop.finish_pairs
-        target = self.folder / "finished.safetensors"
-        if validation.folder and count and not target.exists():
-            folder = Folder(validation.folder)
-            finish_weights(
-                self.best_path, target, pairs, self.recipe, folder, count, self.processes
-            )
 
     def _first_model(self) -> TransVCL:
         model = TransVCL(self.recipe.network)
@@ -201,6 +188,17 @@ class Run:
     def _keep_best(self, trainer: Trainer) -> None:
         save_transvcl(trainer.network(), self.best_path, self._facts(trainer))
 
+    def _choose_threshold(self) -> None:
+        """The threshold of the best weights, chosen on all validation pairs, into their file."""
+        model, facts = open_transvcl(self.best_path)
+        if self.recipe.validation.folder is None or "validation" in facts:
+            return
+        folder = Folder(self.recipe.validation.folder)
+        judged = judge_network(model, folder)
+        chosen = {"min_score": judged.threshold, "descriptor": read_descriptor(folder)}
+        facts = {**facts, **chosen, "validation": judged.summary.as_dict()}
+        save_transvcl(model, self.best_path, facts)
+
     def _facts(self, trainer: Trainer) -> dict[str, Any]:
         return {
             "name": self.recipe.name,
@@ -276,6 +274,15 @@ def widen_stem(model: TransVCL, channels: int) -> dict[str, Tensor]:
         corners = entries[name].unflatten(1, (4, -1))  # (out, corner, channel, 3, 3)
         entries[name] = F.pad(corners, (0, 0, 0, 0, 0, missing)).flatten(1, 2)
     return entries
+
+
+def read_descriptor(folder: Folder) -> str | None:
+    """The descriptor of a folder of `vcl benchmark make`; of any other folder nobody knows it."""
+    recipe = folder.path / "recipe.json"
+    if not recipe.exists():
+        return None
+    found: str | None = json.loads(recipe.read_text(encoding="utf-8")).get("descriptor")
+    return found
 
 
 def _join_group(place: Place, device: str) -> None:

@@ -1,14 +1,13 @@
 """How good a network is on pairs it was not trained on, and which threshold and scale suit it.
 
-In: a network and a folder of validation pairs. Out: `Judgement` with F at the best threshold, or
-which of several points to work at.
-The referee is `evaluation.metrics`.
+In: a network and a folder of validation pairs. Out: `Judgement` with F at the best threshold, and
+what scores are worth. The referee is `evaluation.metrics`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,14 +18,11 @@ from retrieval.plugins import Localizer
 from vcl_plugin.evaluation.folder import Folder
 from vcl_plugin.evaluation.metrics import JudgedPair, Summary, summarize
 from vcl_plugin.localize.boxes import iou_matrix
-from vcl_plugin.localize.detection import TransVCLLocalizer, calibrate
-from vcl_plugin.localize.ends import RefinedLocalizer
+from vcl_plugin.localize.detection import TransVCLLocalizer
 from vcl_plugin.model.transvcl import TransVCL
 
 LOWEST_SCORE = 0.01  # boxes below are never looked at; a short run leaves objectness near 0.1
 THRESHOLDS = tuple(np.round(np.geomspace(LOWEST_SCORE, 0.9, 46), 4).tolist())
-F_TOLERANCE = 0.015  # what a few hundred pairs cannot tell apart
-DEVIATIONS = 1.2816  # of a normal variable, exceeded once in ten times
 RIGHT_IOU = 0.3  # a found segment counts as right for calibration from here on
 
 
@@ -42,24 +38,14 @@ class Judgement:
         return {"threshold": self.threshold, **self.summary.as_dict()}
 
 
-def judge_network(
-    model: TransVCL, folder: Folder, count: int = 0, is_refined: bool = True
-) -> Judgement:
-    """F of a network as it would be used, at the threshold that suits this folder best."""
-    localizer: Localizer = TransVCLLocalizer(model, min_score=LOWEST_SCORE, cascade="off")
-    if is_refined:
-        localizer = RefinedLocalizer(localizer)
-    pairs = localize_folder(localizer, folder, count)
+def judge_network(model: TransVCL, folder: Folder, count: int = 0) -> Judgement:
+    """F of a network at the threshold that suits this folder best."""
+    pairs = localize_folder(TransVCLLocalizer(model, min_score=LOWEST_SCORE), folder, count)
     threshold, summary = choose_threshold(pairs)
     return Judgement(threshold, summary, pairs)
 
 
-def localize_folder(
-    localizer: Localizer,
-    folder: Folder,
-    count: int = 0,
-    on_pair: Callable[[], None] = lambda: None,
-) -> list[JudgedPair]:
+def localize_folder(localizer: Localizer, folder: Folder, count: int = 0) -> list[JudgedPair]:
     """Every pair of the folder with what the localizer finds; `count` takes an even sample."""
     chosen = folder.pairs
     if 0 < count < len(chosen):
@@ -82,7 +68,6 @@ def localize_folder(
                 topic=pair.topic,
             )
         )
-        on_pair()
     return judged
 
 
@@ -112,59 +97,6 @@ def choose_threshold(
             best = (threshold, summary)
     assert best is not None
     return best
-
-
-def prefer_point(f_scores: Sequence[float], bounds: Sequence[float], max_far: float) -> int:
-    """Which of several points to work at, given the F of each and what its false alarms stay below.
-
-    The best F of all that stay below `max_far` (with 90 % confidence, not by the luck of these
-    pairs: a threshold chosen for a FAR of .013 on 150 negatives once gave .067 on others); where
-    none does, the lowest bound. And of all within `F_TOLERANCE` of that F, which a few hundred
-    pairs cannot tell apart, the fewest false alarms: an accusation costs more than a miss.
-    """
-    excess = np.maximum(np.asarray(bounds) - max_far, 0.0)
-    is_allowed = excess <= excess.min()
-    best = float(np.asarray(f_scores)[is_allowed].max())
-    rest = np.flatnonzero(is_allowed & (np.asarray(f_scores) >= best - F_TOLERANCE))
-    return min(rest.tolist(), key=lambda each: (bounds[each], -f_scores[each]))
-
-
-def bound_false_alarms(judged: Sequence[JudgedPair]) -> float:
-    """What the share of false alarms stays below with 90 % confidence, on sources of this kind.
-
-    Pairs cut from one piece of footage fail together, so they are samples of few sources and not
-    many samples: the bound is that of the spread over sources where it is above Wilson's.
-    """
-    negatives = [each for each in judged if not each.is_copy]
-    groups: dict[str, list[bool]] = {}
-    for number, pair in enumerate(negatives):
-        groups.setdefault(pair.source or f"pair {number}", []).append(bool(pair.found))
-    count, sources = len(negatives), [alarms for alarms in groups.values() if len(alarms) > 1]
-    share = sum(bool(each.found) for each in negatives) / max(count, 1)
-    if len(sources) < 2:
-        return upper_bound(share, count)
-    common = sum(map(sum, sources)) / sum(map(len, sources))
-    spread = sum((sum(alarms) - common * len(alarms)) ** 2 for alarms in sources)
-    spread *= len(sources) / (len(sources) - 1)
-    single = [alarms[0] for alarms in groups.values() if len(alarms) == 1]
-    spread += sum(single) * (1 - sum(single) / max(len(single), 1))
-    # Student's quantile by Cornish and Fisher: with few sources 90 % takes a wider reach.
-    reach = DEVIATIONS * (1 + (DEVIATIONS**2 + 1) / (4 * (len(sources) - 1)))
-    return max(upper_bound(share, count), share + reach * math.sqrt(spread) / count)
-
-
-def upper_bound(share: float, count: int, deviations: float = DEVIATIONS) -> float:
-    """What a share seen in `count` cases stays below with 90 % confidence, by Wilson.
-
-    >>> round(upper_bound(0.0, 150), 4), round(upper_bound(5 / 480, 480), 4)
-    (0.0108, 0.0182)
-    """
-    if not count:
-        return 0.0
-    square = deviations**2 / count
-    middle = share + square / 2
-    reach = math.sqrt(square * share * (1 - share) + square**2 / 4)
-    return (middle + reach) / (1 + square)
 
 
 def fit_calibration(pairs: Sequence[JudgedPair]) -> tuple[float, float]:
@@ -205,26 +137,16 @@ def fit_calibration(pairs: Sequence[JudgedPair]) -> tuple[float, float]:
     return (max(float(weights[0]), 0.05), float(weights[1]))
 
 
-def expected_calibration_error(
-    pairs: Sequence[JudgedPair], calibration: tuple[float, float] = (1.0, 0.0), bins: int = 10
-) -> float:
-    """Mean distance between what scores promise and how often they are right, over score bins."""
-    scores, rights = [], []
-    for pair in pairs:
-        overlaps = iou_matrix(list(pair.found), list(pair.truth)) if pair.truth else None
-        for i, score in enumerate(pair.scores):
-            scores.append(calibrate(score, calibration))
-            rights.append(overlaps is not None and float(overlaps[i].max()) >= RIGHT_IOU)
-    if not scores:
-        return 0.0
-    place = np.minimum((np.array(scores) * bins).astype(int), bins - 1)
-    error = 0.0
-    for each in range(bins):
-        members = place == each
-        if members.any():
-            promised = float(np.array(scores)[members].mean())
-            error += members.mean() * abs(promised - float(np.array(rights)[members].mean()))
-    return float(error)
+def calibrate(score: float, calibration: tuple[float, float]) -> float:
+    """The score's logit times slope plus offset, as a probability again.
+
+    >>> calibrate(0.25, (1.0, 0.0))
+    0.25
+    """
+    slope, offset = calibration
+    if (slope, offset) == (1.0, 0.0) or not 0.0 < score < 1.0:
+        return min(max(score, 0.0), 1.0)
+    return 1.0 / (1.0 + math.exp(-(slope * math.log(score / (1.0 - score)) + offset)))
 
 
 def _logit(score: float) -> float:

@@ -46,7 +46,7 @@ def test_it_is_a_localizer_with_a_name_of_its_own(weights: Path) -> None:
     assert isinstance(localizer, Localizer)
     assert localizer.name == "spd"
     assert localizer.fingerprint.startswith("spd-")
-    assert load_localizer("spd", weights, runtime="torch", has_reversed_pass=True).fingerprint != (
+    assert load_localizer("spd", weights, runtime="torch", min_score=0.5).fingerprint != (
         localizer.fingerprint
     )
 

@@ -24,7 +24,7 @@ from retrieval.records import Candidate
 from retrieval.work import pairs
 from tests.retrieval.planted_rows import set_aside
 from tests.vcl_plugin.cli.conftest import Said
-from tests.vcl_plugin.localize.test_ends import planted
+from tests.vcl_plugin.localize.test_localizer import planted
 from tests.vcl_plugin.world import METHOD, add_reference, add_upload, record, segment
 from vcl_plugin.claims.settlement import settle_claims
 from vcl_plugin.cli import app, commands
@@ -218,7 +218,7 @@ def test_a_failure_is_one_sentence_with_its_code_and_exit_code_one(
 
 @pytest.mark.usefixtures("site_environment")
 def test_localize_shows_weaker_segments_when_asked_to(vcl: Callable[..., Said], tmp_path: Path):
-    query, reference, _ = planted(noise=1.6)
+    query, reference = planted(20, 30, 40)
     for name, frames in (("q", query), ("r", reference)):
         np.save(tmp_path / f"{name}.npy", frames.astype(np.float32))
     files = [str(tmp_path / f"{name}.npy") for name in "qr"]

@@ -14,13 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vcl_plugin.localize.detection as localize_module
-import vcl_plugin.localize.weights as weights_module
-from retrieval.errors import BadDescriptors, BadSetting, MissingWeights
+from retrieval.errors import BadDescriptors, BadSetting, MissingWeights, UnknownPlugin
 from retrieval.plugins import Localizer, load_localizer
 from vcl_plugin.localize.boxes import iou_matrix
-from vcl_plugin.localize.detection import TransVCLLocalizer, calibrate, select_boxes
-from vcl_plugin.localize.weights import Cascade
-from vcl_plugin.model import SMALL, TransVCL, save_transvcl
+from vcl_plugin.localize.detection import TransVCLLocalizer, is_reversed, select_boxes
+from vcl_plugin.model import SMALL, TransVCL, checkpoint, read_facts, save_transvcl
+from vcl_plugin.model.checkpoint import SHIPPED_WEIGHTS
 from vcl_plugin.model.fast.device import HalvingBatch, choose_device
 from vcl_plugin.model.fast.frozen import FrozenTransVCL, Match, VideoState
 from vcl_plugin.model.similarity import Frames
@@ -115,7 +114,7 @@ def test_the_localizer_keeps_the_engines_protocol(any_network):
 
 def test_the_entry_point_opens_it(talkative_weights):
     found = load_localizer("transvcl", weights=talkative_weights, runtime="torch")
-    assert found.name == "transvcl-detector", "weights without a rating"
+    assert isinstance(found, TransVCLLocalizer)
 
 
 def test_a_planted_copy_is_found_with_its_ends_direction_and_speed(find):
@@ -134,13 +133,6 @@ def test_a_reversed_copy_is_found_and_marked(find):
     assert segment.box == pytest.approx((100, 200, 160, 260), abs=3)
 
 
-def test_the_reversed_pass_reports_the_references_own_time(find):
-    query, reference = planted(300, 250, 100, 30, 60, is_reversed=True)
-    (segment,) = find(query, reference, has_reversed_pass=True)
-    assert segment.is_reversed
-    assert segment.box == pytest.approx((100, 30, 160, 90), abs=3)
-
-
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_a_copy_across_a_tile_border_is_one_segment(find, is_reversed):
     query, reference = planted(2400, 2400, 1155, 1160, 90, is_reversed=is_reversed)
@@ -154,6 +146,48 @@ def test_a_copy_over_three_tiles_is_one_segment(find):
     (segment,) = find(query, reference)
     assert segment.box == pytest.approx((250, 150, 2750, 2650), abs=8)
     assert segment.speed == pytest.approx(1.0, rel=0.01)
+
+
+def direction(seconds, speed, is_turned, noise=0.8):
+    """What is said of a noisy copy in a box that is five seconds too large on each side."""
+    length = int(seconds * speed)
+    query, reference = video(seconds + 10, 1), video(length + 10, 2)
+    shown = 5 + (np.arange(seconds) * speed).astype(int)
+    query[5 : 5 + seconds] = reference[shown[::-1] if is_turned else shown]
+    query = unit(query + noise * video(len(query), 3))
+    return is_reversed(query, reference, np.array([0.2, 0.3, seconds + 9.9, length + 10.0]))
+
+
+@pytest.mark.parametrize("seconds", [20, 60, 700])
+@pytest.mark.parametrize("speed", [0.5, 0.8, 1.0, 1.5, 2.0])
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_a_noisy_copy_in_a_loose_box_tells_its_direction(seconds, speed, is_turned):
+    assert direction(seconds, speed, is_turned) is is_turned
+
+
+def test_slow_footage_does_not_turn_the_direction():
+    draw = np.random.default_rng(1)
+    drift = unit(np.cumsum(draw.standard_normal((90, 256)), axis=0))
+    copy = unit(drift + 0.3 * video(90, 3))
+    box = np.array([0.0, 0.0, 90.0, 90.0])
+    assert not is_reversed(copy, drift, box)
+    assert is_reversed(copy[::-1], drift, box)
+
+
+def test_a_repeated_scene_beside_the_copy_does_not_turn_it():
+    reference = video(60, 1)
+    query = reference[::-1].copy()
+    query[:15] += reference[:15]  # also seen forwards, a quarter of the time
+    assert is_reversed(unit(query), reference, np.array([0.0, 0.0, 60.0, 60.0]))
+
+
+@pytest.mark.parametrize("sides", [(30, 60), (1, 1), (2, 8), (8, 1)])
+def test_a_still_scene_and_a_handful_of_frames_are_forward(sides):
+    still = np.repeat(video(1), 60, axis=0)
+    box = np.array([0.0, 0.0, *sides], float)
+    assert not is_reversed(still[: sides[0]], still[: sides[1]], box)
+    noisy = [unit(still[:size] + 0.01 * video(size, seed)) for seed, size in enumerate(sides)]
+    assert not is_reversed(*noisy, box)
 
 
 def test_two_videos_without_a_copy_give_nothing(find):
@@ -296,38 +330,47 @@ def test_ten_hours_against_ten_hours_are_stitched_into_one_segment(find, monkeyp
     assert segment.box == pytest.approx(Oracle.copy, abs=0.1)
 
 
-def test_the_cascade_skips_the_detector_for_sure_negatives_only(find, monkeypatch):
-    seen = []
-    real = Finder.detect
-    monkeypatch.setattr(
-        Finder, "detect", lambda self, *pictures: (seen.append(1), real(self, *pictures))[1]
-    )
-    sure = Cascade(max_logit=1e9, max_peak=0.05)
-    assert find(video(200, 1), video(200, 2), cascade=sure) == []
-    assert seen == []
-    query, reference = planted(200, 200, 50, 60, 40)
-    assert len(find(query, reference, cascade=sure)) == 1
-    assert find(video(200, 1), video(200, 2)) == []
-    assert len(seen) == 2
-    assert find(video(200, 1), video(200, 2), cascade=Cascade(-1e9, 0.05)) == []
-    assert len(seen) == 3
+def test_weights_bring_their_threshold_and_their_descriptor(tmp_path):
+    path = tmp_path / "w.safetensors"
+    save_transvcl(TransVCL(TINY), path, {"min_score": 0.04, "descriptor": "lite0-1", "hours": 2.5})
+    found = TransVCLLocalizer(path, runtime="torch")
+    assert (found.min_score, found.descriptor) == (0.04, "lite0-1")
+    stricter = TransVCLLocalizer(path, runtime="torch", min_score=0.5)
+    assert stricter.min_score == 0.5
+    assert stricter.fingerprint != found.fingerprint
+    save_transvcl(TransVCL(TINY), path)
+    assert TransVCLLocalizer(path, runtime="torch").min_score == 0.1
 
 
-def test_training_facts_set_threshold_cascade_and_calibration(tmp_path):
-    facts = {
-        "min_score": 0.04,
-        "cascade": {"max_logit": -2.0, "max_peak": 0.1},
-        "calibration": [2.0, 0.5],
-    }
-    save_transvcl(TransVCL(TINY), tmp_path / "w.safetensors", facts)
-    options = TransVCLLocalizer(tmp_path / "w.safetensors", runtime="torch").options
-    assert options.min_score == 0.04
-    assert options.cascade == Cascade(-2.0, 0.1)
-    assert options.calibration == (2.0, 0.5)
-    off = TransVCLLocalizer(tmp_path / "w.safetensors", runtime="torch", cascade="off")
-    assert off.options.cascade is None
-    on = TransVCLLocalizer(tmp_path / "w.safetensors", runtime="torch")
-    assert off.fingerprint != on.fingerprint
+@pytest.mark.parametrize("min_score", ["high", 1.5, None, [0.3]])
+def test_a_threshold_that_makes_no_sense_gets_a_sentence(tmp_path, min_score):
+    save_transvcl(TransVCL(TINY), tmp_path / "w.safetensors", {"min_score": min_score})
+    with pytest.raises(MissingWeights, match="says that its min_score is"):
+        TransVCLLocalizer(tmp_path / "w.safetensors")
+
+
+def test_options_nobody_takes_get_a_sentence(talkative_weights):
+    for name in ("transvcl", "transvcl-detector"):
+        with pytest.raises(UnknownPlugin, match="does not take that"):
+            load_localizer(name, talkative_weights, colour="red")
+
+
+@pytest.mark.parametrize("name", ["transvcl-small", "spd-small"])
+def test_shipped_weights_are_small_and_tell_where_they_come_from(name):
+    path = SHIPPED_WEIGHTS.with_stem(name)
+    assert path.stat().st_size <= 25_000_000
+    facts = read_facts(path)
+    assert facts["descriptor"].startswith("lite0-")
+    assert 0 < facts["min_score"] < 1
+    assert facts["pairs"] > 0
+
+
+def test_shipped_weights_find_a_planted_copy_and_nothing_between_strangers():
+    localizer = load_localizer("transvcl-detector", device="cpu", runtime="torch")
+    query, reference = planted(90, 140, 20, 30, 40)
+    (found,) = localizer.localize(query, reference)
+    assert found.box == pytest.approx((20, 30, 60, 70), abs=5)
+    assert localizer.localize(video(90, 11), video(140, 12)) == []
 
 
 def test_a_network_in_training_is_scored_and_trains_on():
@@ -338,12 +381,6 @@ def test_a_network_in_training_is_scored_and_trains_on():
     assert all(weight.requires_grad for weight in model.parameters())
 
 
-def test_calibration_moves_scores_without_reordering_them():
-    scores = [calibrate(score, (0.5, 1.0)) for score in (0.0, 0.1, 0.5, 0.9, 1.0)]
-    assert scores == sorted(scores)
-    assert scores[2] == pytest.approx(1 / (1 + np.exp(-1.0)))
-
-
 def test_rows_become_boxes_with_the_query_on_the_vertical_axis():
     rows = np.asarray([[320, 160, 64, 32, 0.5, 0.5], [320, 160, 64, 32, 0.3, 0.3]])
     boxes, scores = select_boxes(rows, 0.1, (100, 200), 640)
@@ -352,7 +389,7 @@ def test_rows_become_boxes_with_the_query_on_the_vertical_axis():
 
 
 def test_absent_weights_are_explained(monkeypatch, tmp_path):
-    monkeypatch.setattr(weights_module, "SHIPPED_WEIGHTS", tmp_path / "none.safetensors")
+    monkeypatch.setattr(checkpoint, "SHIPPED_WEIGHTS", tmp_path / "none.safetensors")
     with pytest.raises(MissingWeights, match=r"pass weights=PATH.* or train"):
         TransVCLLocalizer()
     with pytest.raises(MissingWeights, match=r"no weights file at .*nowhere\.pth"):
@@ -364,11 +401,8 @@ def test_absent_weights_are_explained(monkeypatch, tmp_path):
     [
         ({"device": "gpu"}, "use auto, cpu, cuda or cuda:N"),
         ({"min_score": 1.5}, "min_score is 1.5"),
-        ({"iou_threshold": -1}, "iou_threshold is -1"),
-        ({"overlap": -1}, "overlap is -1"),
         ({"batch_frames": 0}, "batch_frames is 0"),
         ({"runtime": "tensorrt"}, "runtime 'tensorrt' is unknown"),
-        ({"cascade": "on"}, "cascade is 'on'"),
     ],
     ids=str,
 )

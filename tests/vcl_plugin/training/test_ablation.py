@@ -86,10 +86,10 @@ def test_run_that_is_done_is_not_run_again_and_stands_in_the_table(ablation, tmp
     for seed, f_score in ((0, 0.5), (1, 0.7)):
         folder = ablation.run_folder(tmp_path, "full", seed)
         folder.mkdir()
-        (folder / "result.json").write_text(json.dumps({"alone": {**row, "f_score": f_score}}))
+        (folder / "result.json").write_text(json.dumps({**row, "f_score": f_score}))
     kept = ablation.run_arm(None, ablation.run_folder(tmp_path, "full", 1), None)
-    assert kept["alone"]["f_score"] == 0.7
-    ablation.print_table(study, tmp_path, "alone")
+    assert kept["f_score"] == 0.7
+    ablation.print_table(study, tmp_path)
     assert "| full model | 2 | 0.600 ± 0.141 |" in capsys.readouterr().out
 
 
@@ -99,9 +99,9 @@ def test_pairs_longer_than_those_trained_on_are_left_out_and_named(ablation, tmp
             return []
 
     folder = Folder(make_folder(tmp_path / "pairs", count=3))  # 40 and 50 seconds
-    assert len(ablation.localize_short(Nothing(), folder, 50)["refined"]) == 3
+    assert len(ablation.localize_short(Nothing(), folder, 50)) == 3
     assert "left out" not in capsys.readouterr().err
-    assert ablation.localize_short(Nothing(), folder, 45) == {"alone": [], "refined": []}
+    assert ablation.localize_short(Nothing(), folder, 45) == []
     said = capsys.readouterr().err
     assert "3 of 3 pairs are left out" in said
     assert all(f"{each.query_id} {each.reference_id}" in said for each in folder.pairs)

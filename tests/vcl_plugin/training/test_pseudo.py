@@ -13,7 +13,6 @@ from retrieval.records import Segment, Span
 from tests.vcl_plugin.training.planted_pairs import PlantedPairs, plant
 from tests.vcl_plugin.training.test_run import RECIPE, make_folder
 from vcl_plugin.evaluation.metrics import JudgedPair
-from vcl_plugin.localize.detection import calibrate
 from vcl_plugin.training.pairs import Alternating, FolderPairs, LabelledShare
 from vcl_plugin.training.pseudo import (
     PseudoLabelled,
@@ -25,10 +24,10 @@ from vcl_plugin.training.pseudo import (
 )
 from vcl_plugin.training.recipe import Data, Loop, Pseudo
 from vcl_plugin.training.run import Run
+from vcl_plugin.training.validation import calibrate
 
 CHOICES = Pseudo(min_confidence=0.7, min_negative_confidence=0.9)
 SURE = Segment(Span(0, 5), Span(3, 8), 0.8)
-AGAIN = Segment(Span(0, 5), Span(3, 7.8), 0.75)
 UNSURE = Segment(Span(10, 15), Span(3, 8), 0.4)
 FAINT = Segment(Span(10, 15), Span(3, 8), 0.05)
 
@@ -37,7 +36,6 @@ FAINT = Segment(Span(10, 15), Span(3, 8), 0.05)
     ("found", "is_copy", "boxes", "doubtful", "verdict"),
     [
         ([SURE, UNSURE], None, [[0, 3, 5, 8]], [[10, 3, 15, 8]], True),
-        ([AGAIN, SURE], None, [[0, 3, 5, 8]], [], True),
         ([SURE, FAINT], None, [[0, 3, 5, 8]], [], True),
         ([UNSURE], None, None, [], None),
         ([FAINT], None, None, [], None),

@@ -14,6 +14,7 @@ import torch
 from retrieval.errors import Refused
 from tests.vcl_plugin.training.planted_pairs import PlantedPairs, plant
 from vcl_plugin.evaluation.folder import LabelledPair, write_folder
+from vcl_plugin.localize.detection import TransVCLLocalizer
 from vcl_plugin.model import TransVCL, load_transvcl, read_facts, save_transvcl
 from vcl_plugin.training.loop import Trainer
 from vcl_plugin.training.recipe import Augment, Data, Loop, Loss, Recipe, Validation
@@ -23,7 +24,7 @@ RECIPE = Recipe(
     model={"map_size": 64},
     augment=Augment(noise=0.02),
     loss=Loss(token_queue=8),
-    loop=Loop(steps=6, batch=2, warmup=2, bypass=2, finish_pairs=0),
+    loop=Loop(steps=6, batch=2, warmup=2, bypass=2),
 )
 
 
@@ -156,22 +157,30 @@ def test_run_folder_holds_recipe_log_curves_and_weights(tmp_path):
     recipe = folder_recipe(tmp_path)
     recipe = replace(
         recipe,
-        loop=replace(recipe.loop, steps=40, bypass=40, batch=1, finish_pairs=6),
+        loop=replace(recipe.loop, steps=40, bypass=40, batch=1),
         validation=replace(recipe.validation, every=40, pairs=3),
     )
     seen = []
     best = Run(recipe, tmp_path / "run", seen.append).train()
-    assert best.exists()
-    assert read_facts(best)["pairs"] > 0
+    facts = read_facts(best)
+    assert facts["pairs"] == 40
+    assert 0.01 <= facts["min_score"] <= 0.9
+    assert facts["validation"]["pairs"] == 6, "all of them, whatever the sample on the way"
+    assert facts["descriptor"] is None, "of this folder nobody knows it"
+    assert TransVCLLocalizer(best).min_score == facts["min_score"]
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["loop"]["steps"] == 40
     rows = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     assert any("f_score" in row for row in rows)
     assert any("objectness" in row for row in rows)
     assert (tmp_path / "run" / "curves.png").stat().st_size > 1000
     assert seen[-1].step == 40
-    facts = read_facts(tmp_path / "run" / "finished.safetensors")
-    assert facts["pairs"] == 40
-    assert {"rating", "min_rating", "min_score", "zoom"} <= set(facts)
+
+
+def test_weights_name_the_descriptor_that_made_the_validation_pairs(tmp_path):
+    recipe = folder_recipe(tmp_path)
+    assert recipe.validation.folder is not None
+    (recipe.validation.folder / "recipe.json").write_text('{"descriptor": "pixels-1"}')
+    assert read_facts(Run(recipe, tmp_path / "run").train())["descriptor"] == "pixels-1"
 
 
 def test_checkpoint_of_another_recipe_is_refused_by_the_field_that_differs(tmp_path):
