@@ -48,7 +48,6 @@ class LabelledPair:
     truth: tuple[tuple[float, float, float, float], ...]
     topic: str = ""
     kind: str = ""
-    source: str = ""  # of a pair cut from one piece of footage: pairs of one source are alike
 
 
 @dataclass(frozen=True)
@@ -83,12 +82,9 @@ class Folder:
                 )
             topic = topics.get(exact_key(query, reference), topics.get(key, topics.get(query, "")))
             detail = details.get(key, {})
-            kind, source = (
-                str(detail.get(name, "")) if isinstance(detail, dict) else ""
-                for name in ("kind", "source")
-            )
+            kind = str(detail.get("kind", "")) if isinstance(detail, dict) else ""
             truth = _as_truth(key, boxes)
-            pairs.append(LabelledPair(query, reference, truth, str(topic), kind, source))
+            pairs.append(LabelledPair(query, reference, truth, str(topic), kind))
         return pairs
 
     def feature_path(self, video_id: str) -> Path:

@@ -38,7 +38,6 @@ class JudgedPair:
     reference_frames: int = 0
     topic: str = ""
     kind: str = ""
-    source: str = ""
     precision: float = field(init=False)
     recall: float = field(init=False)
 

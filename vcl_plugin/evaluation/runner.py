@@ -238,7 +238,6 @@ def _judge(pair: LabelledPair, answer: Answer) -> JudgedPair | None:
         reference_frames=answer.reference_frames,
         topic=pair.topic,
         kind=pair.kind,
-        source=pair.source,
     )
 
 
