@@ -337,7 +337,7 @@ class RetrievalEngine:
             return
         with transaction(self.database) as connection:
             shape = described.descriptors.shape
-            catalogue.record_descriptors(connection, video.id, key, str(stored), *shape)
+            catalogue.record_descriptors(connection, video.id, key, stored, *shape)
             catalogue.finish_ingest(connection, video.id, duration, holder)
 
     def _fail(self, search_id: str, code: str, message: str) -> None:

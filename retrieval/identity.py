@@ -79,17 +79,23 @@ class StoreIdentity:
         if (self.root / MARK).exists():
             self._compare(identity)
         paths = connection.execute(
-            text("SELECT path FROM descriptor_sets WHERE starts_with(path, :root) LIMIT :most"),
+            text("""
+            SELECT path FROM descriptor_sets
+            WHERE starts_with(path, :root)  -- of earlier releases; all others are keys
+               OR NOT starts_with(path, '/') AND position('://' IN path) = 0 LIMIT :most"""),
             {"root": f"{self.root}/", "most": SAMPLE},
         ).scalars()
-        known = [Path(each) for each in paths]
+        known = [self.root / each for each in paths]
         if known and not any(each.is_file() for each in known):
             raise self._away(f"none of {len(known)} files is there, such as {known[0]}")
 
     def _mark(self, connection: Connection, identity: str) -> None:
         log.warning("%s becomes the store of this database, marked %s", self.root, identity)
         write_atomically(self.root / MARK, f"{identity}\n".encode(), self.mode)
-        connection.execute(text("UPDATE store_identity SET founded_at = now()"))
+        connection.execute(
+            text("UPDATE store_identity SET founded_at = now(), location = :root"),
+            {"root": str(self.root)},
+        )
 
     def _compare(self, identity: str) -> None:
         try:

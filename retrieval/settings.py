@@ -55,6 +55,9 @@ class Settings:
     )
     top_k: int = _setting(20, "candidate references compared per query", 1, 10_000)
     min_candidate_score: float = _setting(0.0, "candidates below this score are left out", -1, 1)
+    index_dir: Path = _setting(
+        Path("index"), "folder of the index's files, local to each machine; may be below the home"
+    )
     index_url: str = _setting("", "Milvus to search in instead of FAISS files under the home")
     index_fast_from: int = _setting(
         100_000, "vectors from which a snapshot of the index is trained, not flat", 1000
@@ -97,6 +100,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "home", Path(self.home).expanduser().absolute())
+        object.__setattr__(self, "index_dir", self.home / Path(self.index_dir).expanduser())
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
             raise BadSetting(f"VCL_DEVICE is {self.device!r}; use auto, cpu, cuda or cuda:N")
         if not re.fullmatch(r"0?6[046][04]", self.file_mode):
@@ -154,10 +158,6 @@ class Settings:
     def preview_dir(self) -> Path:
         """What browsers are shown of videos; made again whenever it is missing."""
         return self.home / "previews"
-
-    @property
-    def index_dir(self) -> Path:
-        return self.home / "index"
 
     @property
     def log_dir(self) -> Path:

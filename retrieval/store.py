@@ -1,7 +1,8 @@
 """Descriptor files on disk: one a video and fingerprint, written once, read by memory map.
 
-In: a video's descriptors and their fingerprint. Out: a path to keep in `descriptor_sets`, and the
-arrays again.
+In: a video's descriptors and their fingerprint. Out: a key to keep in `descriptor_sets`, and the
+arrays again. A key is the file's path below the store's folder, so that rows stay true wherever a
+machine has mounted that. Rows of earlier releases hold the whole path; they are read, too.
 
 A file is safetensors: `descriptors` (frames, d) in half precision, `low_information` (frames,)
 bool, and the fingerprint in its metadata. A video with views has theirs beside them, under the
@@ -13,6 +14,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -52,6 +54,7 @@ LAYOUT = {
     ViewKind.MIDDLE: ("middle", "aspect_frames", "aspect_stretches"),
 }
 
+_OWN = re.compile(r"[^/]+/([0-9a-f]{2})/\1[0-9a-f]{62}\.safetensors")  # a key, see `key_of`
 # A full disk, a used-up quota, a limit on the size of files.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 RECENTLY = 1.0  # seconds for which a store that was there is believed to be there, when read
@@ -90,9 +93,9 @@ class Store:
         check: Callable[[float], None] | None = None,
         mode: int = 0o640,
     ) -> None:
-        self.root = root
+        self.root = root.absolute()  # what is relative is a key
         self.mode = mode
-        self.roots = (root, *roots) if roots else ()
+        self.roots = (self.root, *roots) if roots else ()
         self._check = check
 
     def check(self, within: float = 0.0) -> None:
@@ -101,9 +104,8 @@ class Store:
             self._check(within)
 
     def path_of(self, video_id: str, fingerprint: str) -> Path:
-        """Where that video's file lies; ids may hold any character, so their hash names it."""
-        name = hashlib.sha256(video_id.encode()).hexdigest()
-        return self.root / fingerprint / name[:2] / f"{name}.safetensors"
+        """Where that video's file lies on this machine."""
+        return self.root / key_of(video_id, fingerprint)
 
     def write(
         self,
@@ -112,8 +114,11 @@ class Store:
         descriptors: NDArray[np.floating],
         low_information: NDArray[np.bool_] | None = None,
         views: Views = NO_VIEWS,
-    ) -> Path:
-        """Write a video's descriptors; atomic, so a reader never meets half a file."""
+    ) -> str:
+        """Write a video's descriptors, and return their key.
+
+        Atomic: a reader never meets half a file.
+        """
         rows = as_descriptors(descriptors, f"video {video_id!r}")
         if low_information is None:
             low_information = np.zeros(len(rows), dtype=bool)
@@ -128,7 +133,8 @@ class Store:
             **_lay_out(views, video_id),
         }
         payload = save(arrays, metadata={"fingerprint": fingerprint, "video": video_id})
-        path = self.path_of(video_id, fingerprint)
+        key = key_of(video_id, fingerprint)
+        path = self.root / key
         self.check()
         try:
             write_atomically(path, payload, self.mode, self.root if self._check else None)
@@ -139,7 +145,7 @@ class Store:
                 "waits for it goes on by itself"
             ) from error
         self.check()  # the disk may have gone meanwhile, and left its folder behind
-        return path
+        return key
 
     def read(self, location: str | Path, fingerprint: str | None = None) -> StoredDescriptors:
         """The descriptors of that file; of the kind `fingerprint`, if the file says its kind.
@@ -148,7 +154,7 @@ class Store:
         """
         self.check(within=RECENTLY)
         try:
-            path = confine_path(_local_path(location), self.roots, BadDescriptors)
+            path = confine_path(self.find(location), self.roots, BadDescriptors)
             stored = read_descriptors(path)
         except (MissingFile, Unreadable):
             self.check()  # with the whole store away, no file of it is missing
@@ -162,10 +168,32 @@ class Store:
 
     def has(self, location: str | Path) -> bool:
         """Whether a file lies there; whether it can be read is another question."""
-        is_there = _is_file(_local_path(location))
+        is_there = _is_file(self.find(location))
         if not is_there:
             self.check()
         return is_there
+
+    def find(self, location: str | Path) -> Path:
+        """The file that a row names: by its key, or by a path or URL of its own.
+
+        A whole path of a store that was mounted elsewhere then leads to the same file here.
+        """
+        path = _local_path(location)
+        if not path.is_absolute():
+            if ".." in path.parts:
+                raise NotFound(
+                    f"{str(location)!r} is no key of the store; register the video again"
+                )
+            return self.root / path
+        if _OWN.fullmatch("/".join(path.parts[-3:])) and not _is_file(path):
+            return self.root.joinpath(*path.parts[-3:])
+        return path
+
+
+def key_of(video_id: str, fingerprint: str) -> str:
+    """The name of that video's file; ids may hold any character, so their hash stands for them."""
+    name = hashlib.sha256(video_id.encode()).hexdigest()
+    return f"{fingerprint}/{name[:2]}/{name}.safetensors"
 
 
 def read_descriptors(location: str | Path) -> StoredDescriptors:

@@ -168,7 +168,7 @@ def no_file_can_be_opened() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", ["a.npy", "a.safetensors"])
 def test_a_process_with_too_many_open_files_blames_no_descriptors(tmp_path: Path, name: str):
-    path = Store(tmp_path).write("v", "kind", unit_rows(2))
+    path = tmp_path / Store(tmp_path).write("v", "kind", unit_rows(2))
     np.save(tmp_path / "a.npy", unit_rows(2))
     shutil.copy(path, tmp_path / "a.safetensors")
     with no_file_can_be_opened(), pytest.raises(ServiceUnavailable, match="Too many open files"):
@@ -189,7 +189,7 @@ def test_the_name_of_a_new_file_is_safe_on_the_disk_too(
             synced.append(Path(os.readlink(f"/proc/self/fd/{handle}")))
 
     monkeypatch.setattr(os, "fsync", note)
-    path = Store(tmp_path).write("v", "kind", unit_rows(2))
+    path = tmp_path / Store(tmp_path).write("v", "kind", unit_rows(2))
     assert synced == [tmp_path, tmp_path / "kind", path.parent]
 
 
@@ -236,3 +236,51 @@ def test_the_migration_keeps_a_site_and_goes_back(database: str, tmp_path: Path)
         again.store.check()  # marked by a schema that is gone
     again.identity.adopt()
     assert len(again.refresh_index()) == 1
+
+
+def paths_of(engine: RetrievalEngine) -> dict[str, str]:
+    with transaction(engine.database) as connection:
+        rows = connection.execute(text("SELECT video_id, path FROM descriptor_sets"))
+        return {row.video_id: row.path for row in rows}
+
+
+def test_the_migration_to_keys_keeps_every_row_readable_and_goes_back(
+    database: str, tmp_path: Path
+):
+    engine = make_engine(connect(database), tmp_path / "home")
+    root = engine.settings.store_dir
+    foreign = tmp_path / "foreign.npy"
+    np.save(foreign, unit_rows(9, seed=2))
+    for name in ("a", 'ü "b"'):
+        plant_reference(engine, name, unit_rows(9, seed=1))
+    plant_reference(engine, "foreign", unit_rows(9, seed=2))
+    with transaction(engine.database) as connection:
+        connection.execute(
+            text("UPDATE descriptor_sets SET path = :path WHERE video_id = 'foreign'"),
+            {"path": str(foreign)},
+        )
+    keys = paths_of(engine)
+    migrate(database, "0022")
+    assert paths_of(engine) == {name: str(root / key) for name, key in keys.items()}
+    migrate(database)
+    assert paths_of(engine) == keys
+    again = make_engine(connect(database), tmp_path / "home")
+    assert all(again.store.read(path).frames == 9 for path in paths_of(again).values())
+
+
+def test_rows_of_a_home_that_was_moved_keep_their_paths_and_are_read(database: str, tmp_path: Path):
+    engine = make_engine(connect(database), tmp_path / "home")
+    for name in ("a", "b"):
+        plant_reference(engine, name, unit_rows(9, seed=1))
+    migrate(database, "0022")
+    with transaction(engine.database) as connection:
+        connection.execute(
+            text(
+                "UPDATE descriptor_sets SET path = replace(path, '/home/', '/old/') "
+                "WHERE video_id = 'a'"
+            )
+        )
+    migrate(database)
+    paths = paths_of(engine)
+    assert paths["a"].startswith(f"{tmp_path}/old/store/")
+    assert all(engine.store.read(path).frames == 9 for path in paths.values())

@@ -104,3 +104,11 @@ def test_an_address_we_cannot_use_is_refused_without_being_shown(name: str, valu
     with pytest.raises(BadSetting, match=name) as caught:
         load_settings({name: value})
     assert "s3cret" not in str(caught.value)
+
+
+def test_the_index_has_a_folder_of_its_own_below_the_home_or_elsewhere(tmp_path: Path):
+    settings = Settings(home=tmp_path)
+    assert settings.index_dir == tmp_path / "index"
+    known = {"VCL_HOME": str(tmp_path), "VCL_INDEX_DIR": "/var/lib/vcl"}
+    assert load_settings(known).index_dir == Path("/var/lib/vcl")
+    assert load_settings(known | {"VCL_INDEX_DIR": "~/vcl"}).index_dir == Path("~/vcl").expanduser()

@@ -100,7 +100,7 @@ def test_a_file_of_an_earlier_release_is_read(tmp_path: Path):
 
 def test_an_earlier_release_can_read_what_is_written(tmp_path: Path):
     views = some_views()
-    written = load_file(Store(tmp_path).write("v", "lite0-1", unit_rows(9), views=views))
+    written = load_file(tmp_path / Store(tmp_path).write("v", "lite0-1", unit_rows(9), views=views))
     expected = load_file(write_by_hand(tmp_path / "old.safetensors", arrays_of(views)))
     assert written.keys() == expected.keys()
     for name, array in expected.items():
@@ -152,11 +152,41 @@ def test_views_that_do_not_fit_the_frames_are_refused(tmp_path: Path, spoilt: di
 @pytest.mark.parametrize("video_id", ["../../etc/passwd", "a b/c", "ü" * 300, "x\n", "?#%20"])
 def test_an_id_may_hold_any_character(tmp_path: Path, video_id: str):
     store = Store(tmp_path / "store")
-    path = store.write(video_id, "lite0-1", unit_rows(2))
-    assert path.is_relative_to(tmp_path / "store")
-    assert store.has(path)
+    key = store.write(video_id, "lite0-1", unit_rows(2))
+    path = store.find(key)
+    assert path == store.path_of(video_id, "lite0-1") == tmp_path / "store" / key
+    assert store.has(key)
     assert path != store.path_of(video_id + "x", "lite0-1")
     assert path != store.path_of(video_id, "lite0-2")
+
+
+def test_a_row_says_which_file_and_not_where_a_machine_has_its_store(tmp_path: Path):
+    key = Store(tmp_path / "here").write("v", "lite0-1", unit_rows(2))
+    assert not Path(key).is_absolute()
+    (tmp_path / "here").rename(tmp_path / "there")
+    moved = Store(tmp_path / "there")
+    assert moved.has(key)
+    assert moved.read(key, "lite0-1").frames == 2
+    # A row of an earlier release: the whole path, of another machine or before the move.
+    before = tmp_path / "here" / key
+    assert moved.has(before)
+    assert moved.read(str(before), "lite0-1").frames == 2
+
+
+@pytest.mark.parametrize("key", ["../secret.npy", "lite0-1/../../secret.npy"])
+def test_no_key_leads_out_of_the_store(tmp_path: Path, key: str):
+    np.save(tmp_path / "secret.npy", unit_rows(2))
+    store = Store(tmp_path / "store")
+    with pytest.raises(NotFound, match="no key of the store"):
+        store.read(key)
+
+
+def test_a_foreign_file_that_is_missing_is_not_looked_for_in_the_store(tmp_path: Path):
+    store = Store(tmp_path / "store")
+    store.write("v", "lite0-1", unit_rows(2))
+    for path in (tmp_path / "v.npy", tmp_path / "aa" / f"{'ab' * 32}.safetensors"):
+        assert not store.has(path)
+        assert store.find(path) == path
 
 
 def test_a_disk_without_room_is_told_as_something_that_can_come_back(tmp_path: Path, monkeypatch):
@@ -189,7 +219,10 @@ def test_a_disk_that_is_really_full_loses_no_file_and_takes_new_ones_with_room(t
                 store.write(name, "lite0-1", unit_rows(60))
             assert told.value.code == "store_full"
         assert store.read(first).frames == 40
-        assert [each for each in disk.rglob("*") if each.is_file()] == [disk / "filler", first]
+        assert [each for each in disk.rglob("*") if each.is_file()] == [
+            disk / "filler",
+            disk / first,
+        ]
         (disk / "filler").unlink()
         assert store.read(store.write("second", "lite0-1", unit_rows(60))).frames == 60
     finally:
@@ -223,7 +256,7 @@ def test_who_may_read_what_a_worker_wrote_is_a_setting_and_no_accident_of_its_um
     try:
         identity = StoreIdentity(db, settings.store_dir, settings.mode)
         store = Store(settings.store_dir, check=identity.check, mode=settings.mode)
-        path = store.write("v", "lite0-1", unit_rows(2))
+        path = store.find(store.write("v", "lite0-1", unit_rows(2)))
         with new_snapshot(settings.index_dir, "key", 1, settings.mode) as snapshot:
             (snapshot / "videos.json").touch()
     finally:
@@ -323,7 +356,7 @@ def test_flags_must_fit_the_frames(tmp_path: Path):
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_a_file_without_permission_is_refused_with_what_to_check(tmp_path: Path):
-    path = Store(tmp_path).write("v", "lite0-1", unit_rows(2))
+    path = tmp_path / Store(tmp_path).write("v", "lite0-1", unit_rows(2))
     path.chmod(0)
     with pytest.raises(RetrievalError, match="permissions"):
         read_descriptors(path)

@@ -121,7 +121,7 @@ def test_a_file_replaced_by_descriptors_of_another_kind_is_compared_with_nothing
     for name, frames in (("q", 20), ("a", 30), ("b", 31)):
         register(worker, name, frames)
     foreign = worker.engine.store.write("b", "lite0-1", unit_rows(31))
-    foreign.replace(worker.engine.store.path_of("b", KIND))
+    worker.engine.store.find(foreign).replace(worker.engine.store.path_of("b", KIND))
     worker.open("s", "q", ["a", "b"], None)
     assert localize(worker, ["a", "b"]) == 1
     found = pairs(worker)["b"]

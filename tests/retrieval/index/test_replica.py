@@ -123,7 +123,7 @@ def test_a_file_replaced_by_descriptors_of_another_kind_is_left_out(
     for name in ("a", "b"):
         plant(site, name)
     foreign = site.store.write("b", "another-kind", rows_of("b"))
-    foreign.replace(site.store.path_of("b", KIND))
+    site.store.find(foreign).replace(site.store.path_of("b", KIND))
     site.refresh()
     assert list(site.unreadable) == ["b"]
     assert f"was made by another-kind, not by {KIND}" in caplog.text
