@@ -47,7 +47,7 @@ MIDDLE_BLOCK = 11
 FIRST_BLOCKS = 5
 OPSET = 17
 # Pictures that the network is given at once, with equal results. What lies between two layers stays
-# in a processor's cache if it is of few pictures: four cost 2 to 8 % less than sixteen. A card
+# in a processor's cache if it is of few pictures: four cost 2 to 5 % less than sixteen. A card
 # wants many.
 CPU_PICTURES, CARD_PICTURES = 4, 64
 
