@@ -23,7 +23,7 @@ SEGMENTS, SET_ASIDE = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
 @pytest.fixture(scope="module")
 def foreign(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """The page's Python example, run as it stands; its names are the foreign engine."""
-    [code] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    code = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
     script = tmp_path_factory.mktemp("foreign") / "engine.py"
     script.write_text(code)
     before = dict(os.environ)
