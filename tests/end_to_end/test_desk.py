@@ -232,6 +232,6 @@ def test_the_claim_page_reads_without_scripts(served: Served) -> None:
         page.click("button.primary")
         page.goto(f"{served.url}/claims?status=all")
         page.click("a.open >> nth=0")
-        assert page.is_visible("text=Segments")
-        assert page.is_visible("text=History")
+        page.wait_for_selector("text=Segments")
+        page.wait_for_selector("text=History")
         browser.close()

@@ -172,7 +172,7 @@ def test_the_command_line_shows_hostile_titles_and_is_not_moved_by_them(
     code, out, err = vcl("search", TEXTS["escapes"])
     assert code == 1
     assert "\x1b[2J" not in err
-    assert "does not exist" in err
+    assert "no file fits" in err
 
 
 @pytest.mark.usefixtures("site_environment")

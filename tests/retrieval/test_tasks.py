@@ -364,8 +364,8 @@ def test_a_refused_registration_is_a_failed_row_with_the_reason(
 @pytest.mark.usefixtures("site_environment")
 def test_a_store_file_of_another_fingerprint_is_refused(db: Engine, tmp_path: Path):
     engine = process_engine()
-    path = engine.store.write("v", "lite0-1", unit_rows(4))
-    tasks.register("v", str(path), "isc-1")
+    key = engine.store.write("v", "lite0-1", unit_rows(4))
+    tasks.register("v", str(engine.store.find(key)), "isc-1")
     with transaction(db) as connection:
         assert catalogue.read_video(connection, "v").reason == "fingerprint_mismatch"
 
@@ -412,7 +412,7 @@ def supervisor(site_environment: None) -> Iterator[Supervisor]:
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
     handlers = [signal.getsignal(each) for each in numbers]
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
-    supervisor = Supervisor(command, ["search"], load_settings())
+    supervisor = Supervisor(command, ["search"], 1, load_settings())
     yield supervisor
     supervisor.child.kill()
     supervisor.child.wait()

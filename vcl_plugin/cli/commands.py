@@ -101,7 +101,10 @@ COMMANDS = {
     "report": Entry(
         "report:report", "Print a report: one of the SQL views (docs/reference/sql.md)."
     ),
-    "demo": Entry("demo:demo", "The whole way once: render videos, plant copies, search, report."),
+    "demo": Entry(
+        "demo:demo",
+        "The whole way once: render videos, plant copies, search, report; and the desk.",
+    ),
     "asset": Entry("catalogue:asset", "Works that somebody owns."),
     "reference": Entry("catalogue:reference", "Videos that show an asset."),
     "index": Entry("index:app", "The index of all references."),

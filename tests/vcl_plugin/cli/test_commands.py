@@ -194,7 +194,7 @@ def test_wrong_usage_is_exit_code_two_on_stderr(
     [
         (("claims", "show", "7"), "not_found"),
         (("claims", "confirm", "7"), "not_found"),
-        (("reference", "remove", "nothing"), "not_found"),
+        (("reference", "remove", "nothing"), "not_registered"),
         (("reference", "add", "a.mp4", "--asset", "Unknown"), "not_found"),
         (("asset", "add", " ", "--owner", "Northlight"), "refused"),
         (("report", "nothing"), "not_found"),

@@ -24,7 +24,7 @@ def test_an_address_is_told_to_be_downloaded(vcl: Vcl, database: str) -> None:
         add_reference(connection, "film", "studio")
     said = vcl("search", "https://example.org/film.mp4")
     assert said.code == 1
-    assert "is an address; download the video and name the file" in said.err
+    assert "is an address; download the video and name the file" in " ".join(said.out.split())
     said = vcl("reference", "add", "https://example.org/film.mp4", "-a", "1", "--json")
     assert "is an address" in json.loads(said.out)[0]["message"]
 
