@@ -58,7 +58,8 @@ def _wait_for_services(settings: Settings) -> None:
 def require_film(path: Path) -> Path:
     """The path, unless it is plainly no video file: nothing is registered then."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(path)) and not path.exists():
-        raise Refused(f"{path} is an address; download the video and name the file")
+        address = str(path).replace(":/", "://", 1)  # a path keeps one slash of two
+        raise Refused(f"{address} is an address; download the video and name the file")
     if path.suffix.lower() in LISTS:
         raise Refused(
             f"{path} is a list and no video; name the video files themselves, or take a folder of "

@@ -26,7 +26,8 @@ def test_an_address_is_told_to_be_downloaded(vcl: Vcl, database: str) -> None:
     assert said.code == 1
     assert "is an address; download the video and name the file" in " ".join(said.out.split())
     said = vcl("reference", "add", "https://example.org/film.mp4", "-a", "1", "--json")
-    assert "is an address" in json.loads(said.out)[0]["message"]
+    message = json.loads(said.out)[0]["message"]
+    assert message.startswith("https://example.org/film.mp4 is an address")
 
 
 @pytest.mark.usefixtures("site_environment")
